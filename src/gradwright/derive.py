@@ -1,0 +1,564 @@
+"""Reverse and forward mode, graph to graph, and the functions that carry their own derivatives.
+
+For ``y = f(x)`` the vjp maps a cotangent of y to one of x, and the jvp a tangent of x to one of y.
+Both are graphs of ``(inputs, outputs, seeds)``: nothing in between is kept, it is computed again
+where it is needed, so a derivative of a derivative is right to any order.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import dims
+from .dims import Shape
+from .errors import SignatureError, TraceError
+from .graph import Graph, Node, replay, sizes
+from .primitives import PRIMITIVES
+from .trace.functions import resized
+from .trace.indexing import scattered
+from .trace.tracer import Specialise, Tracer, cast, is_float, lift, node
+
+Tracers = Sequence[Tracer]
+Maybe = Sequence[Tracer | None]
+
+
+# --- cotangents fit what they belong to --------------------------------------------------------
+def unbroadcast(ct: Tracer, shape: Shape) -> Tracer:
+    """Sum over what broadcasting repeated."""
+    return resized("unbroadcast", ct, shape)
+
+
+def narrowed(value: Any, x: Tracer) -> Tracer:
+    """A cotangent of x, of its rank and dtype; a size of 1 says that all along it are equal."""
+    ct = lift(x.graph, value)
+    if ct.ndim < x.ndim:
+        ct = np.expand_dims(ct, tuple(range(x.ndim - ct.ndim)))  # type: ignore[call-overload]
+    extra = ct.ndim - x.ndim
+    target = tuple(1 if d == 1 else e for d, e in zip(ct.dims[extra:], x.dims, strict=True))
+    return cast(unbroadcast(ct, target), x.node.dtype)
+
+
+def fit(value: Any, x: Tracer) -> Tracer:
+    """A cotangent (or tangent) of x: of its shape and dtype, whatever the rule gave."""
+    return resized("broadcast_to", narrowed(value, x), x.dims)
+
+
+def zeros(x: Tracer) -> Tracer:
+    return fit(0, x)
+
+
+def _spread(ct: Tracer, n: Node) -> Tracer:
+    """A value for every reduced slice, which broadcasts over the slice."""
+    return ct if n["keepdims"] else np.expand_dims(ct, n["axis"])
+
+
+# --- the transposes of the linear primitives ---------------------------------------------------
+def _same(prim: str) -> Callable[..., Any]:
+    return lambda ct, xs, n: [resized(prim, ct, xs[0].dims)]
+
+
+def _parts(ct: Tracer, xs: Tracers, n: Node) -> list[Tracer]:
+    """Cut a cotangent where `concatenate` joined."""
+    start: Any = 0
+    whole = tuple(("slice", None, None, None) for _ in ct.dims)
+    parts = []
+    for x in xs:
+        length = x.dims[n["axis"]]
+        index = (*whole[: n["axis"]], ("span", start, length), *whole[n["axis"] + 1 :])
+        parts.append(node(ct.graph, "getitem", [ct], index=index))
+        start = dims.arith("+", start, length)
+    return parts
+
+
+def _matmul(ct: Tracer, xs: Tracers, n: Node) -> list[Any]:
+    a, b = xs
+    return [ct @ np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2) @ ct]  # type: ignore[call-overload]
+
+
+def _einsum(ct: Tracer, xs: Tracers, n: Node) -> list[Any]:
+    """Swap the output with one term; a letter that only this term has is broadcast over."""
+    terms, out = n["subscripts"].split("->")
+    split = terms.split(",")
+    cts = []
+    for k, term in enumerate(split):
+        if len(set(term)) < len(term):
+            raise TraceError(
+                f"the derivative of np.einsum with {term!r}, which takes a diagonal",
+                "the diagonal first, as a sum with np.eye",
+            )
+        others = [(t, x) for j, (t, x) in enumerate(zip(split, xs, strict=True)) if j != k]
+        known = set(out).union(*(t for t, _ in others))
+        kept = "".join(c for c in term if c in known)
+        back = np.einsum(f"{','.join([out, *(t for t, _ in others)])}->{kept}", ct, *(x for _, x in others))
+        lost = tuple(j for j, c in enumerate(term) if c not in known)
+        cts.append(np.expand_dims(back, lost) if lost else back)
+    return cts
+
+
+_TRANSPOSES: Mapping[str, Callable[[Tracer, Tracers, Node], Sequence[Any]]] = {
+    "cumsum": lambda ct, xs, n: [np.flip(np.cumsum(np.flip(ct, n["axis"]), n["axis"]), n["axis"])],
+    "transpose": lambda ct, xs, n: [np.transpose(ct, np.argsort(n["axes"]).tolist())],
+    "reshape": _same("reshape"),
+    "expand_dims": lambda ct, xs, n: [np.squeeze(ct, n["axis"])],
+    "squeeze": lambda ct, xs, n: [np.expand_dims(ct, n["axis"])],
+    "broadcast_to": _same("unbroadcast"),
+    "unbroadcast": _same("broadcast_to"),
+    "getitem": lambda ct, xs, n: [scattered(ct, xs[0].dims, n["index"])],
+    "scatter": lambda ct, xs, n: [node(ct.graph, "getitem", [ct], index=n["index"])],
+    "take": lambda ct, xs, n: [
+        node(ct.graph, "scatter_add", [ct, xs[1]], axis=n["axis"], shape=xs[0].dims),
+        None,
+    ],
+    "scatter_add": lambda ct, xs, n: [np.take(ct, xs[1], n["axis"]), None],
+    "concatenate": _parts,
+    "flip": lambda ct, xs, n: [np.flip(ct, n["axis"])],
+    "roll": lambda ct, xs, n: [np.roll(ct, tuple(-s for s in n["shift"]), n["axis"])],
+    "matmul": _matmul,
+    "einsum": _einsum,
+    "astype": lambda ct, xs, n: [ct],
+    "variable": lambda ct, xs, n: [ct],
+    "global_sum": lambda ct, xs, n: [ct],
+    "where": lambda ct, xs, n: [None, np.where(xs[0], ct, 0), np.where(xs[0], 0, ct)],
+}
+MULTILINEAR = ("matmul", "einsum")
+
+
+def _scaled(ct: Tracer, partial: Any) -> Any:
+    """ct times a partial derivative; ``None`` where that is zero."""
+    if isinstance(partial, (int, float)) and partial in (0, 1, -1):
+        return {0: None, 1: ct, -1: -ct}[int(partial)]
+    return ct * partial
+
+
+def _partials(n: Node, xs: Tracers, out: Tracer, active: Sequence[bool]) -> Sequence[Any]:
+    row = PRIMITIVES[n.prim]
+    if row.kind == "reduce":
+        assert row.partials is not None
+        return [row.partials(xs[0], _spread(out, n), n["axis"])]
+    partials = row.partials(*xs, out) if row.partials else [None] * len(xs)
+    for k, (partial, is_active) in enumerate(zip(partials, active, strict=True)):
+        if partial is None and is_active:
+            raise TraceError(
+                f"the derivative of {n.prim} with respect to its argument {k} is not known",
+                "an op of your own with .partials, or gw.stop_gradient(x)",
+            )
+    return partials
+
+
+def has_derivative(prim: str) -> bool:
+    """Whether a derivative passes through the primitive at all."""
+    row = PRIMITIVES[prim]
+    smooth = row.kind == "elementwise" or (row.kind == "reduce" and row.partials is not None)
+    return smooth or prim in _TRANSPOSES or row.kind in ("call", "item")
+
+
+def _vjp(n: Node, xs: Tracers, out: Tracer, ct: Tracer, active: Sequence[bool]) -> Sequence[Any]:
+    if not has_derivative(n.prim):
+        return [None] * len(xs)
+    if n.prim in _TRANSPOSES:
+        return _TRANSPOSES[n.prim](ct, xs, n)
+    if PRIMITIVES[n.prim].kind == "reduce":
+        ct = _spread(ct, n)
+    partials = _partials(n, xs, out, active)
+    return [_scaled(ct, p) if a else None for p, a in zip(partials, active, strict=True)]
+
+
+def _apply(n: Node, xs: Tracers) -> Tracer:
+    """The same primitive on other arguments."""
+    return node(xs[0].graph, n.prim, xs, **dict(n.params))
+
+
+def _linear_jvp(n: Node, xs: Tracers, ts: Maybe) -> Tracer | None:
+    if n.prim == "where":
+        return np.where(xs[0], *(zeros(x) if t is None else t for x, t in zip(xs[1:], ts[1:], strict=True)))
+    if n.prim in MULTILINEAR:
+        terms = [
+            _apply(n, [*xs[:k], t, *xs[k + 1 :]]) for k, t in enumerate(ts) if t is not None
+        ]
+        return sum(terms[1:], terms[0])
+    if n.prim == "concatenate":
+        return _apply(n, [zeros(x) if t is None else t for x, t in zip(xs, ts, strict=True)])
+    return None if ts[0] is None else _apply(n, [ts[0], *xs[1:]])
+
+
+def _jvp(n: Node, xs: Tracers, out: Tracer, ts: Maybe) -> Tracer | None:
+    if not has_derivative(n.prim):
+        return None
+    if n.prim in _TRANSPOSES:
+        return _linear_jvp(n, xs, ts)
+    partials = _partials(n, xs, out, [t is not None for t in ts])
+    terms = [_scaled(t, p) for t, p in zip(ts, partials, strict=True) if t is not None]
+    terms = [t for t in terms if t is not None]
+    if PRIMITIVES[n.prim].kind == "reduce":
+        terms = [np.sum(t, axis=n["axis"], keepdims=n["keepdims"]) for t in terms]
+    return sum(terms[1:], terms[0]) if terms else None
+
+
+# --- whole graphs ------------------------------------------------------------------------------
+def _items(graph: Graph, env: Mapping[int, Tracer], call: int) -> list[Tracer]:
+    """The outputs of a call node, as they stand in the environment."""
+    function = graph.nodes[call]["function"]
+    at = env[call]
+    return [node(at.graph, "item", [at], k=k) for k in range(len(function.outs))]
+
+
+def backward(graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer]) -> dict[int, Any]:
+    """The cotangent of every node, from cotangents of some."""
+    found: dict[int, Any] = dict(cts)
+    for i in reversed(graph.live(cts)):
+        n = graph.nodes[i]
+        if i not in found or n.prim in ("input", "const"):
+            continue
+        if n.prim == "item":
+            found.setdefault(n.args[0], {})[n["k"]] = found[i]
+            continue
+        xs = [env[a] for a in n.args]
+        active = [is_float(graph.nodes[a].dtype) and graph.nodes[a].prim != "const" for a in n.args]
+        with env[i].graph.written_at(graph.lines.get(i, "")):
+            if n.prim == "call":
+                back = n["function"].pull(xs, _items(graph, env, i), found[i])
+            else:
+                back = _vjp(n, xs, env[i], _as_wide(found[i], env[i], xs, active), active)
+            for a, x, ct, is_active in zip(n.args, xs, back, active, strict=True):
+                if ct is not None and is_active:
+                    ct = narrowed(ct, x)
+                    found[a] = found[a] + ct if a in found else ct
+    return found
+
+
+def _as_wide(ct: Tracer, out: Tracer, xs: Tracers, active: Sequence[bool]) -> Tracer:
+    """The cotangent of out at its full shape, unless the rule broadcasts it anyhow."""
+    shapes = {x.dims for x, is_active in zip(xs, active, strict=True) if is_active}
+    kind = PRIMITIVES[out.node.prim].kind
+    narrow = kind == "reduce" or (
+        kind in ("elementwise", "select", "cast", "identity") and shapes == {out.dims}
+    )
+    return ct if narrow else resized("broadcast_to", ct, out.dims)
+
+
+def forward(
+    graph: Graph,
+    env: Mapping[int, Tracer],
+    ts: Mapping[int, Tracer],
+    roots: Sequence[int] | None = None,
+) -> dict[int, Any]:
+    """The tangent of every node that the roots need, from tangents of some."""
+    found: dict[int, Any] = dict(ts)
+    for i in graph.live(roots):
+        n = graph.nodes[i]
+        if i in found or not any(a in found for a in n.args):
+            continue
+        if n.prim == "item":
+            if (t := found[n.args[0]].get(n["k"])) is not None:
+                found[i] = t
+            continue
+        xs, tangents = [env[a] for a in n.args], [found.get(a) for a in n.args]
+        with env[i].graph.written_at(graph.lines.get(i, "")):
+            if n.prim == "call":
+                found[i] = n["function"].push(xs, _items(graph, env, i), tangents)
+            elif (t := _jvp(n, xs, env[i], tangents)) is not None and is_float(n.dtype):
+                found[i] = fit(t, env[i])
+    return found
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's derivative: its kind, and the rule on flat lists of tracers.
+
+    ``vjp``: (cotangents, inputs, outputs) -> one per input; ``jvp``: (tangents, inputs, outputs)
+    -> one per output; ``partials``: (inputs, outputs) -> one per input; ``surrogate``: inputs ->
+    outputs, another function whose derivative is used.
+    """
+
+    kind: str
+    rule: Callable[..., Sequence[Any]]
+
+
+class Function:
+    """A graph together with its derivatives, which are Functions too, made when first asked."""
+
+    def __init__(self, primal: Graph, name: str, own: Own | None = None) -> None:
+        self.primal, self.name, self.own = primal, name, own
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of what it computes and of its own derivatives."""
+        parts = [self.primal.key]
+        if self.own:
+            kind = self.own.kind
+            modes = {"vjp": ["vjp"], "jvp": ["jvp"]}.get(kind, ["vjp", "jvp"])
+            parts += [kind, *(getattr(self, mode).key for mode in modes)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Function) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"{self.name}#{self.key}"
+
+    @property
+    def ins(self) -> list[Node]:
+        return [self.primal.nodes[i] for i in self.primal.inputs]
+
+    @property
+    def outs(self) -> list[Node]:
+        return [self.primal.nodes[i] for i in self.primal.outputs]
+
+    @cached_property
+    def wrt(self) -> list[int]:
+        """The inputs that have a derivative."""
+        return [k for k, n in enumerate(self.ins) if is_float(n.dtype)]
+
+    @cached_property
+    def smooth(self) -> list[int]:
+        """The outputs that have a derivative."""
+        return [k for k, n in enumerate(self.outs) if is_float(n.dtype)]
+
+    def result_type(self, k: int, shapes: Sequence[Shape]) -> tuple[Shape, str]:
+        known = sizes(self.primal, shapes)
+        out = self.outs[k]
+        return tuple(dims.substitute(d, known) for d in out.shape), out.dtype
+
+    def _stage(self) -> tuple[Graph, list[Tracer], list[Tracer]]:
+        """A new graph with the inputs and the outputs of this function as inputs."""
+        g = Graph()
+        xs = [
+            Tracer(g, g.input(name, n.shape, n.dtype))
+            for name, n in zip(self.primal.names, self.ins, strict=True)
+        ]
+        names = ["out"] if len(self.outs) == 1 else [f"out{k}" for k in range(len(self.outs))]
+        outs = [
+            Tracer(g, g.input(name, n.shape, n.dtype))
+            for name, n in zip(names, self.outs, strict=True)
+        ]
+        return g, xs, outs
+
+    @cached_property
+    def vjp(self) -> "Function":
+        """(inputs, outputs, cotangents of the smooth outputs) -> cotangents of `wrt`."""
+        if self.own and self.own.kind == "jvp":
+            return self._transposed(self.jvp, "jvp")
+        g, xs, outs = self._stage()
+        cts = _seeds(g, "g", [outs[k] for k in self.smooth])
+        back = self._reverse(xs, outs, cts)
+        if len(back) != len(xs):
+            raise SignatureError(
+                f"the {self.own.kind if self.own else 'vjp'} of {self.name} gives {len(back)} "
+                f"values for {len(xs)} arrays",
+                "one value for each array argument, None where there is no derivative",
+            )
+        g.outputs = tuple(self._fitted(back[k], xs, outs, k).i for k in self.wrt)
+        return Function(g, f"{self.name}_vjp")
+
+    def _reverse(self, xs: Tracers, outs: Tracers, cts: Tracers) -> Sequence[Any]:
+        if self.own is None:
+            env = self._replayed(xs, outs)
+            roots: dict[int, Tracer] = {}
+            for k, ct in zip(self.smooth, cts, strict=True):
+                i = self.primal.outputs[k]
+                roots[i] = roots[i] + ct if i in roots else ct
+            got = backward(self.primal, env, roots)
+            return [got.get(i) for i in self.primal.inputs]
+        if self.own.kind == "partials":
+            partials = self.own.rule(xs, outs)
+            return [None if p is None else _scaled(cts[0], p) for p in partials]
+        if self.own.kind == "surrogate":
+            other = self._surrogate(xs)
+            return other.pull(xs, apply(other, xs), dict(zip(self.smooth, cts, strict=True)))
+        return self.own.rule(cts, xs, outs)
+
+    @cached_property
+    def jvp(self) -> "Function":
+        """(inputs, outputs, tangents of `wrt`) -> tangents of the smooth outputs."""
+        if self.own and self.own.kind == "vjp":
+            return self._transposed(self.vjp, "vjp")
+        g, xs, outs = self._stage()
+        ts = _seeds(g, "t", [xs[k] for k in self.wrt])
+        got = self._forward(xs, outs, ts)
+        if len(got) != len(outs):
+            raise SignatureError(
+                f"the jvp of {self.name} gives {len(got)} values for {len(outs)} outputs",
+                "one tangent for each output, None for integers",
+            )
+        g.outputs = tuple(fit(0 if got[k] is None else got[k], outs[k]).i for k in self.smooth)
+        return Function(g, f"{self.name}_jvp")
+
+    def _forward(self, xs: Tracers, outs: Tracers, ts: Tracers) -> Sequence[Any]:
+        full = dict(zip(self.wrt, ts, strict=True))
+        if self.own is None:
+            env = self._replayed(xs, outs)
+            roots = {self.primal.inputs[k]: t for k, t in full.items()}
+            tangents = forward(self.primal, env, roots)
+            return [tangents.get(i) for i in self.primal.outputs]
+        if self.own.kind == "partials":
+            partials = self.own.rule(xs, outs)
+            pairs = [(full[k], p) for k, p in enumerate(partials) if k in full and p is not None]
+            terms = [term for t, p in pairs if (term := _scaled(t, p)) is not None]
+            return [sum(terms[1:], terms[0]) if terms else None]
+        if self.own.kind == "surrogate":
+            other = self._surrogate(xs)
+            got = other.push(xs, apply(other, xs), [full.get(k) for k in range(len(xs))])
+            return [got.get(k) for k in range(len(outs))]
+        return self.own.rule([full.get(k) for k in range(len(xs))], xs, outs)
+
+    def _surrogate(self, xs: Tracers) -> "Function":
+        """The function whose derivative stands in, with the same inputs."""
+        assert self.own is not None
+        g = Graph()
+        inputs = [
+            Tracer(g, g.input(name, n.shape, n.dtype))
+            for name, n in zip(self.primal.names, self.ins, strict=True)
+        ]
+        g.outputs = tuple(out.i for out in self.own.rule(inputs))
+        return Function(g, f"{self.name}_surrogate")
+
+    def _replayed(self, xs: Tracers, outs: Tracers) -> dict[int, Tracer]:
+        """The primal in the derivative's graph; its outputs are there already."""
+        g = (xs or outs)[0].graph
+        kept = {
+            i: out.i
+            for i, out in zip(self.primal.outputs, outs, strict=True)
+            if self.primal.nodes[i].prim not in ("input", "const")
+        }
+        at = replay(self.primal, g, [x.i for x in xs], kept)
+        for i, out in zip(self.primal.outputs, outs, strict=True):
+            at.setdefault(i, out.i)
+        return {i: Tracer(g, j) for i, j in at.items()}
+
+    def _fitted(self, value: Any, xs: Tracers, outs: Tracers, k: int) -> Tracer:
+        """The cotangent of input k; a user's is looked at before it is summed to shape."""
+        x = xs[k]
+        if value is None:
+            return zeros(x)
+        if self.own and self.own.kind == "vjp" and not isinstance(value, (bool, int, float)):
+            self._check_shape(lift(x.graph, value), x, outs, k)
+        return fit(value, x)
+
+    def _check_shape(self, ct: Tracer, x: Tracer, outs: Tracers, k: int) -> None:
+        widest = max([x.ndim, *(out.ndim for out in outs)])
+        narrow = [
+            (axis, ct.dims[axis - x.ndim + ct.ndim])
+            for axis, d in enumerate(x.dims)
+            if ct.ndim >= x.ndim and ct.dims[axis - x.ndim + ct.ndim] != d
+        ]
+        unknown = [("size", k, axis) for axis, d in narrow if d == 1 and not isinstance(x.dims[axis], int)]
+        if unknown:
+            raise Specialise(unknown)
+        wrong = any(isinstance(d, int) and isinstance(x.dims[a], int) and x.dims[a] != 1 for a, d in narrow)
+        if ct.ndim < x.ndim or ct.ndim > widest or wrong:
+            raise SignatureError(
+                f"the vjp of {self.name} gives an array of shape {_shown(ct)} for the argument "
+                f"{self.primal.names[k]} of shape {_shown(x)}",
+                "one cotangent of the argument's shape, or of what it was broadcast to",
+            )
+
+    def _transposed(self, linear: "Function", given: str) -> "Function":
+        """The other mode of a rule that is linear in its seeds: their reverse mode."""
+        g, xs, outs = self._stage()
+        first = len(xs) + len(outs)
+        smooth, wrt = [outs[k] for k in self.smooth], [xs[k] for k in self.wrt]
+        of, to = (smooth, wrt) if given == "vjp" else (wrt, smooth)
+        old = _seeds(g, "old", of)
+        new = _seeds(g, "t" if given == "vjp" else "g", to)
+        at = replay(linear.primal, g, [x.i for x in [*xs, *outs, *old]])
+        env = {i: Tracer(g, j) for i, j in at.items()}
+        roots: dict[int, Tracer] = {}
+        for i, v in zip(linear.primal.outputs, new, strict=True):
+            roots[i] = roots[i] + v if i in roots else v
+        got = backward(linear.primal, env, roots)
+        seeds = linear.primal.inputs[first:]
+        g.outputs = tuple(fit(got.get(i, 0), z).i for i, z in zip(seeds, old, strict=True))
+        if any(g.reads(z.i) for z in old):
+            what, mode = ("cotangent", "forward") if given == "vjp" else ("tangent", "reverse")
+            raise TraceError(
+                f"{mode} mode of {self.name}: its {given} is not linear in the {what}, so the "
+                "other mode does not follow from it",
+                f"{mode} mode only with a linear rule, .partials, or a rule for it",
+            )
+        return Function(_without(g, [z.i for z in old]), f"{self.name}_{'jvp' if given == 'vjp' else 'vjp'}")
+
+    def pull(self, xs: Tracers, outs: Tracers, cts: Mapping[int, Tracer]) -> list[Any]:
+        """Cotangents of the inputs (``None`` where there is none), from those of some outputs."""
+        full = [fit(cts.get(k, 0), outs[k]) for k in self.smooth]
+        back = dict(zip(self.wrt, apply(self.vjp, [*xs, *outs, *full]), strict=True))
+        return [back.get(k) for k in range(len(xs))]
+
+    def push(self, xs: Tracers, outs: Tracers, ts: Maybe) -> dict[int, Tracer]:
+        """Tangents of the smooth outputs, from those of some inputs."""
+        full = [zeros(xs[k]) if (t := ts[k]) is None else fit(t, xs[k]) for k in self.wrt]
+        return dict(zip(self.smooth, apply(self.jvp, [*xs, *outs, *full]), strict=True))
+
+
+def _shown(x: Tracer) -> str:
+    known = [d if isinstance(d, int) else "?" for d in x.dims]
+    return f"({', '.join(map(str, known))}{',' if len(known) == 1 else ''})"
+
+
+def _seeds(g: Graph, name: str, like: Tracers) -> list[Tracer]:
+    """Inputs with the shapes and dtypes of others."""
+    return [
+        Tracer(g, g.input(name if len(like) == 1 else f"{name}{k}", x.dims, x.node.dtype))
+        for k, x in enumerate(like)
+    ]
+
+
+def _without(graph: Graph, unread: Sequence[int]) -> Graph:
+    """The same graph without some inputs, which nothing reads."""
+    g, at = Graph(), {}
+    for i, name in zip(graph.inputs, graph.names, strict=True):
+        if i not in unread:
+            at[i] = g.input(name, graph.nodes[i].shape, graph.nodes[i].dtype)
+    for i in graph.live():
+        n = graph.nodes[i]
+        if n.prim == "const":
+            at[i] = g.const(n["value"], n.dtype)
+        elif n.prim != "input":
+            at[i] = g.add(n.prim, [at[a] for a in n.args], **dict(n.params))
+    g.outputs = tuple(at[i] for i in graph.outputs)
+    return g
+
+
+def apply(function: Function, xs: Tracers) -> list[Tracer]:
+    """Use a Function inside a graph: one node if it has a rule of its own, else its equations."""
+    g = xs[0].graph
+    if function.own is None:
+        at = replay(function.primal, g, [x.i for x in xs])
+        for name, i in function.primal.records.items():
+            g.records[name] = at[i]
+        return [Tracer(g, at[i]) for i in function.primal.outputs]
+    call = node(g, "call", xs, function=function)
+    return [node(g, "item", [call], k=k) for k in range(len(function.outs))]
+
+
+def inlined(graph: Graph) -> Graph:
+    """The same graph with every call replaced by the body of its function."""
+    if not any(graph.nodes[i].prim == "call" for i in graph.live()):
+        return graph
+    g, at = Graph(), {}
+    bodies: dict[int, list[int]] = {}
+    for i, name in zip(graph.inputs, graph.names, strict=True):
+        at[i] = g.input(name, graph.nodes[i].shape, graph.nodes[i].dtype)
+    for i in graph.live():
+        n = graph.nodes[i]
+        if n.prim == "call":
+            body = inlined(n["function"].primal)
+            inner = replay(body, g, [at[a] for a in n.args])
+            bodies[i] = [inner[j] for j in body.outputs]
+        elif n.prim == "item":
+            at[i] = bodies[n.args[0]][n["k"]]
+        elif n.prim == "const":
+            at[i] = g.const(n["value"], n.dtype)
+        elif n.prim != "input":
+            at[i] = g.add(n.prim, [at[a] for a in n.args], **dict(n.params))
+        if i in graph.lines and i in at:
+            g.lines.setdefault(at[i], graph.lines[i])
+    g.outputs = tuple(at[i] for i in graph.outputs)
+    g.records = {name: at[i] for name, i in graph.records.items()}
+    return g

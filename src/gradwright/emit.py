@@ -1,0 +1,254 @@
+"""Print a graph as Python source for an array library, and run that source.
+
+A target spells a primitive by NumPy's own name unless its file says otherwise.
+"""
+
+import linecache
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .derive import inlined
+from .dims import text as dim_text
+from .graph import WEAK, Frozen, Graph, Node
+from .kinds import param_text
+from .primitives import PRIMITIVES
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How one array library spells the primitives: only what differs from NumPy's names.
+
+    A form is a template: ``{0}``, ``{1}`` are arguments, ``{args}`` all of them, ``{axis}`` and
+    the like the parameters of the node, ``{out}`` its dtype, ``{np}`` the library's name.
+    """
+
+    name: str
+    library: str
+    forms: Mapping[str, str]
+    dtype: Callable[[str], str]
+    namespace: Callable[[], dict[str, Any]]
+    constant: Callable[[np.ndarray[Any, Any]], Any]
+    literal: str = "{value}"  # a number beside an array of its dtype
+    scalar: str = "{dtype}({value})"  # a number on its own
+    size: str = "{0}.shape[{1}]"
+    shape: str = "{shape}"
+    copy: str = ""  # how an output that shares memory with an input is copied, if it can
+    infix: bool = True
+
+
+class _Text(NamedTuple):
+    """An expression and how tightly it binds; 10 is an atom."""
+
+    text: str
+    binds: int = 10
+
+    def at_least(self, binds: int) -> str:
+        return self.text if self.binds >= binds else f"({self.text})"
+
+
+def _signed(number: str) -> _Text:
+    return _Text(number, 7 if number.startswith("-") else 10)
+
+
+_INFIX = {
+    **{"equal": ("==", 0), "not_equal": ("!=", 0), "less": ("<", 0), "less_equal": ("<=", 0)},
+    **{"greater": (">", 0), "greater_equal": (">=", 0)},
+    **{"bitwise_or": ("|", 1), "bitwise_xor": ("^", 2), "bitwise_and": ("&", 3)},
+    **{"left_shift": ("<<", 4), "right_shift": (">>", 4), "add": ("+", 5), "subtract": ("-", 5)},
+    **{"multiply": ("*", 6), "divide": ("/", 6), "floor_divide": ("//", 6)},
+    **{"remainder": ("%", 6), "matmul": ("@", 6), "power": ("**", 8)},
+}
+_PREFIX = {"negative": "-", "invert": "~"}
+_VIEWS = ("getitem", "reshape", "transpose", "expand_dims", "squeeze", "broadcast_to", "flip")
+_WIDE = 64  # a longer expression gets a name and a line of its own
+
+
+class _Printer:
+    def __init__(self, graph: Graph, spelling: Spelling) -> None:
+        self.graph, self.spelling = inlined(graph), spelling
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.named: dict[int, str] = {}
+        self.inline: dict[int, _Text] = {}
+        live = self.graph.live()
+        self.uses = Counter(a for i in live for a in self.graph.nodes[i].args)
+        self.uses.update(self.graph.roots)
+
+    # --- expressions ---
+    def ref(self, i: int) -> _Text:
+        n = self.graph.nodes[i]
+        if n.prim == "input":
+            return _Text(self.graph.names[n["k"]])
+        if n.prim == "const":
+            return _signed(self.number(n["value"], n.dtype, alone=True))
+        return self.inline.pop(i) if i in self.inline else _Text(self.named[i])
+
+    def number(self, value: Any, dtype: str, alone: bool) -> str:
+        if isinstance(value, Frozen):
+            name = f"c{len(self.constants)}"
+            self.constants[name] = self.spelling.constant(value.array)
+            return name
+        text = repr(value)
+        if dtype in ("float32", "float16"):  # the shortest text that is this number
+            text = str(np.dtype(dtype).type(value))
+            text = text if "." in text or not math.isfinite(value) or "e" in text else f"{text}.0"
+        if dtype in WEAK or dtype == "bool":
+            return text
+        form = self.spelling.scalar if alone else self.spelling.literal
+        return form.format(value=text, dtype=self.spelling.dtype(dtype))
+
+    def size(self, k: int, axis: int) -> str:
+        return self.spelling.size.format(self.graph.names[k], axis)
+
+    def arguments(self, n: Node) -> list[_Text]:
+        """The arguments; a number beside an array is bare, the array gives it its dtype."""
+        nodes = [self.graph.nodes[a] for a in n.args]
+        beside = PRIMITIVES[n.prim].kind in ("elementwise", "compare", "integer", "select")
+        mixed = beside and any(m.prim != "const" and m.dtype == nodes[-1].dtype for m in nodes)
+        return [
+            _signed(self.number(m["value"], m.dtype, alone=False))
+            if mixed and m.prim == "const" and not m.shape
+            else self.ref(a)
+            for a, m in zip(n.args, nodes, strict=True)
+        ]
+
+    def expression(self, n: Node) -> _Text:
+        xs = self.arguments(n)
+        if n.prim in self.spelling.forms:
+            return self.filled(self.spelling.forms[n.prim], n, xs)
+        if self.spelling.infix and n.prim in _INFIX:
+            symbol, binds = _INFIX[n.prim]
+            tighter = binds + 1
+            left = xs[0].at_least(tighter if n.prim in ("power",) or binds == 0 else binds)
+            return _Text(f"{left} {symbol} {xs[1].at_least(tighter)}", binds)
+        if self.spelling.infix and n.prim in _PREFIX:
+            return _Text(_PREFIX[n.prim] + xs[0].at_least(7), 7)
+        if n.prim == "size":
+            return _Text(dim_text(n["dim"], self.size), 0)
+        module = PRIMITIVES[n.prim].module
+        module = self.spelling.library if module == "numpy" else module
+        inside = [x.text for x in xs] + [f"{name}={p}" for name, p in self.params(n).items()]
+        return _Text(f"{module}.{n.prim}({', '.join(inside)})")
+
+    def params(self, n: Node) -> dict[str, str]:
+        texts = {name: param_text(name, p, self.size) for name, p in n.params}
+        if "shape" in texts:
+            inside = texts["shape"].removeprefix("(").removesuffix(")")
+            texts["shape"] = self.spelling.shape.format(shape=texts["shape"], dims=inside)
+        return texts
+
+    def filled(self, form: str, n: Node, xs: list[_Text]) -> _Text:
+        if form == "{0}":
+            return xs[0]
+        atoms = [x.at_least(10) if f"{{{k}}}." in form or f"{{{k}}}[" in form else x.text for k, x in enumerate(xs)]
+        text = form.format(
+            *atoms,
+            np=self.spelling.library,
+            args=", ".join(x.text for x in xs),
+            out=self.spelling.dtype(n.dtype),
+            **self.derived(n),
+            **self.params(n),
+        )
+        return _Text(text)
+
+    def derived(self, n: Node) -> dict[str, str]:
+        """What some forms want to say of a node that is no parameter of it."""
+        if n.prim == "expand_dims":
+            at = ["None" if k in n["axis"] else ":" for k in range(len(n.shape))]
+            return {"newaxes": ", ".join(at)}
+        if n.prim == "squeeze":
+            rank = len(self.graph.nodes[n.args[0]].shape)
+            return {"dropped": ", ".join("0" if k in n["axis"] else ":" for k in range(rank))}
+        if n.prim in ("argmax", "argmin"):
+            return {"only": str(n["axis"][0])}
+        return {}
+
+    # --- statements ---
+    def statement(self, i: int) -> None:
+        n = self.graph.nodes[i]
+        expression = self.expression(n)
+        once = self.uses[i] == 1 and i not in self.graph.roots
+        if once and len(expression.text) <= _WIDE and n.prim not in ("random_bits",):
+            self.inline[i] = expression
+            return
+        name = self.named[i] = f"v{len(self.named)}"
+        line = self.graph.lines.get(i, "")
+        self.lines.append(f"{name} = {expression.text}" + (f"  # {_short(line)}" if line else ""))
+
+    def body(self) -> list[str]:
+        results: list[str] = []
+        for i in self.graph.live():
+            if self.graph.nodes[i].prim not in ("input", "const"):
+                self.statement(i)
+        taken: set[int] = set()
+        for i in self.graph.roots:
+            text, base = self.ref(i).text, self.base(i)
+            shares = base in taken or self.graph.nodes[base].prim in ("input", "const")
+            taken.add(base)
+            results.append(self.spelling.copy.format(text) if shares and self.spelling.copy else text)
+        return [*self.lines, f"return {', '.join(results)}{',' if len(results) == 1 else ''}"]
+
+    def base(self, i: int) -> int:
+        """The node whose memory node i may share."""
+        n = self.graph.nodes[i]
+        identity = n.prim in _VIEWS or self.spelling.forms.get(n.prim) == "{0}"
+        return self.base(n.args[0]) if identity else i
+
+
+def _short(line: str) -> str:
+    filename, _, number = line.rpartition(":")
+    return f"{filename.rsplit('/', 1)[-1]}:{number}"
+
+
+def source(graph: Graph, name: str, spelling: Spelling) -> str:
+    """The graph as a Python function; it returns a tuple of the outputs, then what is recorded."""
+    return _printed(graph, name, spelling)[0]
+
+
+def _printed(graph: Graph, name: str, spelling: Spelling) -> tuple[str, dict[str, Any]]:
+    printer = _Printer(graph, spelling)
+    body = printer.body()
+    head = f"def {_identifier(name)}({', '.join(printer.graph.names)}):"
+    return "\n    ".join([head, *body]) + "\n", printer.constants
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "f"
+
+
+def broadcast_size(*sizes: Any) -> Any:
+    """What sizes broadcast to, when a program runs."""
+    return next((s for s in sizes if s != 1), 1)
+
+
+def slice_size(size: int, start: int | None, stop: int | None, step: int | None) -> int:
+    return len(range(*slice(start, stop, step).indices(size)))
+
+
+_HELPERS: dict[str, Any] = {
+    "broadcast_size": broadcast_size,
+    "slice_size": slice_size,
+    "inf": math.inf,
+    "nan": math.nan,
+}
+
+
+def program(graph: Graph, name: str, spelling: Spelling) -> Callable[..., Any]:
+    """The graph as a callable of one target, made once for each graph."""
+    made = graph.programs
+    if spelling.name not in made:
+        text, constants = _printed(graph, name, spelling)
+        filename = f"<gradwright {spelling.name} {graph.key[:12]}>"
+        scope: dict[str, Any] = {**_HELPERS, **spelling.namespace(), **constants}
+        exec(compile(text, filename, "exec"), scope)
+        # a traceback through generated code shows it, as long as the graph lives
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        weakref.finalize(graph, linecache.cache.pop, filename, None)
+        made[spelling.name] = scope[_identifier(name)]
+    return made[spelling.name]

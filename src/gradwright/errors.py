@@ -1,0 +1,67 @@
+"""Errors that say what happened, where in the user's file, and what to write instead."""
+
+import contextlib
+import functools
+import linecache
+import sys
+from pathlib import Path
+
+import numpy as np
+
+_PACKAGE = Path(__file__).parent
+_NOT_THE_USERS = (
+    str(_PACKAGE),
+    str(Path(np.__file__).parent),
+    functools.__file__,
+    contextlib.__file__,
+    "<frozen",
+    "<__array_function__",
+    "<gradwright",
+)
+# The library of rules is written as a user writes rules: its lines are worth showing.
+_LIKE_A_USERS = str(_PACKAGE / "rules")
+
+
+def _is_users(filename: str) -> bool:
+    return filename.startswith(_LIKE_A_USERS) or not filename.startswith(_NOT_THE_USERS)
+
+
+def user_line() -> str:
+    """Return ``file:line`` of the innermost frame that is the user's own, or ``""``."""
+    frame = sys._getframe(1)
+    while not _is_users(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _shown(where: str) -> str:
+    filename, _, line = where.rpartition(":")
+    text = linecache.getline(filename, int(line)).strip()
+    return f"\n  at {where}" + (f"\n     {text}" if text else "")
+
+
+class GradwrightError(Exception):
+    """What happened, where, and what to write instead."""
+
+    def __init__(self, what: str, instead: str = "", where: str | None = None) -> None:
+        where = user_line() if where is None else where
+        cure = f"\n  instead: {instead}" if instead else ""
+        super().__init__(what + (_shown(where) if where else "") + cure)
+
+
+class TraceError(GradwrightError, TypeError):
+    """The function does something that cannot be traced."""
+
+
+class SignatureError(GradwrightError, TypeError):
+    """Arguments, options or results do not fit the declared signature."""
+
+
+class StateError(GradwrightError, ValueError):
+    """Arrays or saved state do not belong to this optimizer."""
+
+
+class CheckFailure(GradwrightError, AssertionError):
+    """A gradient or an update rule is wrong; the text is the diagnosis."""

@@ -1,0 +1,410 @@
+"""Ops: a NumPy function that is differentiable, and native in the framework of its arguments."""
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from . import emit, targets, tree
+from .derive import Function, Own, apply
+from .dims import inputs_of
+from .errors import GradwrightError, SignatureError, TraceError
+from .graph import Graph
+from .signature import Layout, Signature
+from .trace import Specialise, Tracer, lift, strong, trace
+from .trace.tracer import concrete, graph_of
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_eager: ContextVar[bool] = ContextVar("gradwright_eager", default=False)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run ops and rules inside as plain NumPy, in every framework: ``print`` and ``pdb`` work.
+
+    >>> import numpy as np, gradwright as gw
+    >>> @gw.op
+    ... def double(x):
+    ...     print("x is", x)
+    ...     return 2 * x
+    >>> with gw.eager():
+    ...     y = double(np.ones(2))
+    x is [1. 1.]
+    """
+    token = _eager.set(True)
+    try:
+        yield
+    finally:
+        _eager.reset(token)
+
+
+def is_eager() -> bool:
+    return _eager.get()
+
+
+class Meta(NamedTuple):
+    """What is known of an argument before its values: ``None`` in a shape is not known."""
+
+    shape: tuple[int | None, ...]
+    dtype: str  # "int" and "float" for Python numbers
+    value: Any = None  # of a Python int or bool, which the body may read
+
+
+class Traced(NamedTuple):
+    """A function made for one kind of arguments, and the tree that its outputs form."""
+
+    function: Function
+    out: tree.Spec
+
+
+class Op(Generic[P]):
+    """A differentiable function of arrays, written once in NumPy.
+
+    Call it on arrays of any framework; give it a derivative of its own with `partials`, `vjp`,
+    `jvp` or `surrogate`, or none: then it is derived.
+    """
+
+    def __init__(self, function: Callable[P, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self.signature = Signature(function, "the op")
+        self._own: tuple[str, Callable[..., Any]] | None = None
+        self._needs: dict[Hashable, frozenset[tuple[Any, ...]]] = {}
+        self._traced: dict[Hashable, Traced] = {}
+        # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
+        self.autograph_info__: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    def __repr__(self) -> str:
+        rule = f" with its own {self._own[0]}" if self._own else ""
+        return f"<op {self.name}{self.signature.python}{rule}>"
+
+    def __reduce__(self) -> str:
+        return self.__wrapped__.__qualname__  # by its import path, as functions are
+
+    # --- calling ---
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        leaves, layout = self.signature.layout(args, kwargs)
+        graph = graph_of(leaves)
+        if graph is not None:
+            return self._inside(graph, leaves, layout, args, kwargs)
+        target = targets.of(leaves, self.name)
+        if is_eager():
+            return target.eager(self.__wrapped__, args, kwargs)
+        return target.call(self, leaves, layout)
+
+    def _inside(self, graph: Graph, leaves: Any, layout: Layout, args: Any, kwargs: Any) -> Any:
+        """Use the op in a function that is being traced."""
+        if self._own is None:
+            return self.__wrapped__(*args, **kwargs)
+        xs = [lift(graph, leaf) for leaf in leaves]
+        metas = [
+            Meta(tuple(d if isinstance(d, int) else None for d in x.dims), x.node.dtype, x)
+            for x in xs
+        ]
+        made = self.traced(metas, layout)
+        return tree.unflatten(made.out, apply(made.function, xs))
+
+    def traced(self, metas: Sequence[Meta], layout: Layout) -> Traced:
+        """The function for arguments of this kind: one for all sizes, unless the body reads one."""
+        base = (layout, tuple((len(m.shape), m.dtype) for m in metas))
+        while True:
+            needs = self._needs.get(base, frozenset())
+            fixed = tuple((need, _known(need, metas, self.name)) for need in sorted(needs))
+            if (made := self._traced.get((base, fixed))) is not None:
+                return made
+            try:
+                made = self._traced[base, fixed] = self._trace(metas, layout, dict(fixed))
+            except Specialise as missing:
+                self._needs[base] = needs | missing.needs
+
+    def _trace(
+        self, metas: Sequence[Meta], layout: Layout, fixed: Mapping[tuple[Any, ...], Any]
+    ) -> Traced:
+        names = layout.leaf_names()
+        spec: list[tree.Spec] = []
+
+        def build(graph: Graph) -> list[Tracer]:
+            leaves: list[Any] = []
+            for k, (meta, name) in enumerate(zip(metas, names, strict=True)):
+                shape = [fixed.get(("size", k, axis)) for axis in range(len(meta.shape))]
+                x = Tracer(graph, graph.input(name, shape, meta.dtype))
+                if meta.dtype in ("int", "bool") and not shape:
+                    graph.readable.add(k)
+                leaves.append(fixed.get(("value", k), x))
+            outs, out = tree.flatten(self._run(self.__wrapped__, layout.arguments(leaves)))
+            spec[:] = [out]
+            return [strong(lift(graph, x)) for x in outs]
+
+        graph = trace(build, self.name)
+        function = Function(graph, self.name, self._own_for(layout, spec[0], fixed))
+        function.key  # traces the op's own derivative now, where it may still ask for sizes
+        return Traced(function, spec[0])
+
+    def _run(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        positional = []
+        for name in self.signature.arrays:
+            if self.signature.python.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                positional += values[name]
+            else:
+                positional.append(values[name])
+        return function(*positional, **{name: values[name] for name in self.signature.options})
+
+    # --- derivatives of its own ---
+    def _attach(self, kind: str, rule: Callable[..., Any]) -> None:
+        if self._own:
+            raise SignatureError(
+                f"{self.name} has its own {self._own[0]} already",
+                "one of partials, vjp, jvp, surrogate; the others follow from it",
+            )
+        if self._traced:
+            raise SignatureError(
+                f"{self.name} was used before its {kind} was attached: what was traced then "
+                "would go on without it",
+                "the rule directly below the op",
+            )
+        self._check_rule(kind, rule)
+        self._own = kind, rule
+
+    def _check_rule(self, kind: str, rule: Callable[..., Any]) -> None:
+        lead = {"vjp": ["g"], "jvp": [f"d{name}" for name in self.signature.arrays]}.get(kind, [])
+        wanted = [*lead, *self.signature.arrays]
+        kinds = inspect.Parameter
+        parameters = inspect.signature(rule).parameters.values()
+        got = [
+            p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
+        ]
+        variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+        options = [p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY]
+        fits = len(got) == len(wanted) or (len(got) == len(wanted) + 1 and got[-1] == "out")
+        unknown = set(options) - set(self.signature.options)
+        if not (fits or variadic) or unknown:
+            out = "" if kind == "surrogate" else "[, out]"
+            raise SignatureError(
+                f"the {kind} of {self.name} takes ({', '.join(got + options)})",
+                f"({', '.join(wanted)}{out}), and the options it needs after *",
+            )
+
+    def partials(self, rule: F, /) -> F:
+        """Declare the partial derivatives of an elementwise op.
+
+        ``(x, y[, out]) -> (∂out/∂x, ∂out/∂y)``, each an expression of the arguments; reverse and
+        forward mode follow.
+
+        >>> import numpy as np, gradwright as gw
+        >>> @gw.op
+        ... def mod(x, y):
+        ...     return np.mod(x, y)
+        >>> @mod.partials
+        ... def _(x, y):
+        ...     return 1, -np.floor_divide(x, y)
+        """
+        self._attach("partials", rule)
+        return rule
+
+    def vjp(self, rule: Any = None, /, *, host: bool = False) -> Any:
+        """Declare the reverse rule.
+
+        ``(g, x, y[, out]) -> (cotangent of x, cotangent of y)``, where g is the cotangent of the
+        result; ``None`` for integers. Broadcasting is undone and dtypes are restored for you.
+
+        >>> import numpy as np, gradwright as gw
+        >>> @gw.op
+        ... def times(x, y):
+        ...     return x * y
+        >>> @times.vjp
+        ... def _(g, x, y):
+        ...     return g * y, g * x
+        """
+        if host:
+            raise SignatureError(
+                f"vjp(host=True) of {self.name}: only a host op has a rule that runs on the host",
+                "a rule in NumPy, which is traced",
+            )
+        self._attach("vjp", rule)
+        return rule
+
+    def jvp(self, rule: F, /) -> F:
+        """Declare the forward rule, ``(dx, dy, x, y[, out]) -> d out``."""
+        self._attach("jvp", rule)
+        return rule
+
+    def surrogate(self, function: F, /) -> F:
+        """Keep the op's value and use this function's derivative: straight-through, reversal.
+
+        >>> import numpy as np, gradwright as gw
+        >>> @gw.op
+        ... def ste_round(x):
+        ...     return np.round(x)
+        >>> @ste_round.surrogate
+        ... def _(x):
+        ...     return x
+        >>> float(gw.grad(ste_round)(0.7))
+        1.0
+        """
+        self._attach("surrogate", function)
+        return function
+
+    def _own_for(self, layout: Layout, spec: tree.Spec, fixed: Mapping[Any, Any]) -> Own | None:
+        """The user's rule as a function of flat lists of tracers."""
+        if self._own is None:
+            return None
+        kind, rule = self._own
+        arrays = [
+            s for name, s in zip(layout.names, layout.specs, strict=True) if name in self.signature.arrays
+        ]
+        count = sum(map(tree.leaves_of, arrays))
+        rest = sum(map(tree.leaves_of, layout.specs)) - count
+        takes = inspect.signature(rule).parameters
+
+        def given(xs: Sequence[Any], outs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+            leaves = [fixed.get(("value", k), x) for k, x in enumerate(xs)]
+            values = layout.arguments(leaves)
+            positional = [values[name] for name in self.signature.arrays]
+            if "out" in takes:
+                positional.append(tree.unflatten(spec, outs))
+            options = {n: values[n] for n in self.signature.options if n in takes}
+            return positional, options
+
+        def flat(result: Any) -> list[Any]:
+            """One value for each leaf; options have no derivative."""
+            alone = len(arrays) == 1 and not (arrays == ["*"] and isinstance(result, tuple))
+            parts = result if isinstance(result, tuple) and not alone else (result,)
+            if len(parts) != len(arrays):
+                raise SignatureError(
+                    f"the {kind} of {self.name} gives {len(parts)} values for {len(arrays)} "
+                    f"arguments ({', '.join(self.signature.arrays)})",
+                    "one value for each array argument, None where there is no derivative",
+                )
+            mismatch = functools.partial(_mismatch, f"the {kind} of {self.name} gives")
+            pairs = zip(arrays, parts, strict=True)
+            return [x for s, part in pairs for x in tree.flatten_like(s, part, mismatch)] + [None] * rest
+
+        def partials(xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            positional, options = given(xs, outs)
+            return flat(rule(*positional, **options))
+
+        def vjp(cts: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            positional, options = given(xs, outs)
+            smooth = iter(cts)
+            g = tree.unflatten(spec, [next(smooth) if _smooth(x) else None for x in outs])
+            return flat(rule(g, *positional, **options))
+
+        def jvp(ts: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            positional, options = given(xs, outs)
+            tangents = layout.arguments(ts)
+            lead = [tangents[name] for name in self.signature.arrays]
+            mismatch = functools.partial(_mismatch, f"the jvp of {self.name} gives")
+            return tree.flatten_like(spec, rule(*lead, *positional, **options), mismatch)
+
+        def surrogate(xs: Sequence[Any]) -> list[Any]:
+            positional, options = given(xs, ())
+            mismatch = functools.partial(_mismatch, f"the surrogate of {self.name} gives")
+            outs = tree.flatten_like(spec, rule(*positional, **options), mismatch)
+            return [strong(lift(xs[0].graph, x)) for x in outs]
+
+        return Own(kind, {"partials": partials, "vjp": vjp, "jvp": jvp, "surrogate": surrogate}[kind])
+
+    # --- looking at it ---
+    def layer(self, **options: Any) -> Any:
+        """Make a Keras layer of the op (not in this version)."""
+        raise GradwrightError(
+            f"{self.name}.layer(): Keras layers are not in this version",
+            "the op called in a layer's call()",
+        )
+
+    def example(self, rank: int = 1) -> Traced:
+        """The op traced on float32 arrays, to look at."""
+        leaves, layout = self._placeholders()
+        metas = [
+            Meta((None,) * rank, "float32") if leaf is None else number_meta(leaf) for leaf in leaves
+        ]
+        return self.traced(metas, layout)
+
+    def _placeholders(self) -> tuple[list[Any], Layout]:
+        parameters = self.signature.python.parameters
+        missing = {n for n in self.signature.arrays if parameters[n].default is inspect.Parameter.empty}
+        hole = object()
+        values = {name: hole for name in missing}
+        leaves, layout = self.signature.layout([], values)
+        return [None if leaf is hole else leaf for leaf in leaves], layout
+
+    def source(self, target: str = "numpy", /) -> str:
+        """The op as source of one target, for float32 vectors."""
+        spelling = targets.spelling(target)
+        return emit.source(self.example().function.primal, self.name, spelling)
+
+    def explain(self) -> str:
+        """The op as an equation, with its arguments and where its derivative comes from."""
+        from . import show
+
+        return show.explain_op(self)
+
+    def latex(self) -> str:
+        """The op as an equation in LaTeX."""
+        from . import show
+
+        return show.latex_op(self)
+
+    def _repr_latex_(self) -> str:
+        return f"$${self.latex()}$$"
+
+
+def number_meta(value: Any) -> Meta:
+    """What is known of a Python number."""
+    if isinstance(value, float):
+        return Meta((), "float")
+    return Meta((), "bool" if isinstance(value, bool) else "int", value)
+
+
+def _smooth(x: Tracer) -> bool:
+    return x.node.dtype.startswith("float") or x.node.dtype == "bfloat16"
+
+
+def _mismatch(start: str, what: str) -> SignatureError:
+    return SignatureError(f"{start} {what}", "a value of the same structure")
+
+
+def _known(need: tuple[Any, ...], metas: Sequence[Meta], name: str) -> Any:
+    """The value that a trace needs to know: a size, or a Python number."""
+    kind, k, *axis = need
+    meta = metas[k]
+    if kind == "value":
+        if isinstance(meta.value, Tracer):
+            return concrete(meta.value, f"{name} reads an option as a number", "a Python number")
+        return meta.value
+    size = meta.shape[axis[0]]
+    if size is not None:
+        return size
+    if isinstance(meta.value, Tracer):
+        raise Specialise(("size", *at) for at in inputs_of(meta.value.dims[axis[0]]))
+    raise TraceError(
+        f"{name} needs the size of axis {axis[0]} of argument {k} as a Python int, and it is not "
+        "known yet",
+        "np.zeros_like, np.ones_like, np.full_like or arithmetic on x.shape, which work for any size",
+        where=None,
+    )
+
+
+def op(function: Callable[P, Any], /) -> Op[P]:
+    """Make a NumPy function a differentiable op, native in the framework of its arguments.
+
+    Arguments before ``*`` are arrays, or dicts, lists and tuples of arrays; after it come options:
+    numbers are runtime values, an int or bool becomes part of the program only if the body reads
+    it, strings and None are part of the program.
+
+    >>> import numpy as np, gradwright as gw
+    >>> @gw.op
+    ... def gelu(x):
+    ...     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    >>> gelu(np.float32([0, 1])).round(4)
+    array([0.    , 0.8412], dtype=float32)
+    """
+    return Op(function)

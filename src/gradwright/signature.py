@@ -1,0 +1,100 @@
+"""What a function declares: arrays before ``*``, options after it."""
+
+import enum
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import tree
+from .errors import SignatureError
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
+def is_static(value: Any) -> bool:
+    """Whether a value is part of the program: strings, None, enums; numbers and arrays are not."""
+    return value is None or isinstance(value, (str, bytes, enum.Enum, type, slice)) or callable(value)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How leaves make up the arguments of a call: hashable, the same for every call of a kind."""
+
+    names: tuple[str, ...]
+    specs: tuple[tree.Spec, ...]
+    static: tuple[tuple[str, Hashable], ...]
+
+    def arguments(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """The arguments by name, rebuilt from their leaves."""
+        values: dict[str, Any] = dict(self.static)
+        start = 0
+        for name, spec in zip(self.names, self.specs, strict=True):
+            stop = start + tree.leaves_of(spec)
+            values[name] = tree.unflatten(spec, leaves[start:stop])
+            start = stop
+        return values
+
+    def leaf_names(self) -> list[str]:
+        """An identifier for each leaf, made of the argument and the keys that lead to it."""
+        count = sum(map(tree.leaves_of, self.specs))
+        values = self.arguments(range(count))
+        found = {
+            leaf: path
+            for name in self.names
+            for path, leaf in zip(
+                tree.paths(values[name], name), tree.flatten(values[name])[0], strict=True
+            )
+        }
+        return [_identifier(found[k]) for k in range(count)]
+
+
+def _identifier(path: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in path)
+
+
+class Signature:
+    """A function's parameters: `arrays` before ``*``, `options` after it."""
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self.what, self.name = what, getattr(function, "__name__", "f")
+        self.python = inspect.signature(function)
+        kinds = inspect.Parameter
+        self.arrays: list[str] = []
+        self.options: list[str] = []
+        for name, p in self.python.parameters.items():
+            if p.kind is kinds.VAR_KEYWORD:
+                raise SignatureError(
+                    f"{what} {self.name} takes **{name}", "every option by its name, after *"
+                )
+            (self.options if p.kind is kinds.KEYWORD_ONLY else self.arrays).append(name)
+        if self.arrays and self.arrays[0] == "self":
+            raise SignatureError(
+                f"{what} {self.name} is a method: its first argument is self, no array",
+                "a function outside the class, called by the method",
+            )
+
+    def layout(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Layout]:
+        """The leaves of a call and how they make it up; the same however arguments are passed."""
+        try:
+            bound = self.python.bind(*args, **kwargs)
+        except TypeError as error:
+            hint = ", ".join(self.options)
+            raise SignatureError(
+                f"{self.name}{self.python}: {error}",
+                f"arrays first, options by name{f': {hint}' if hint else ''}",
+            ) from None
+        bound.apply_defaults()
+        leaves: list[Any] = []
+        names, specs, static = [], [], []
+        for name, value in bound.arguments.items():
+            if name in self.options and is_static(value):
+                static.append((name, value))
+                continue
+            found, spec = tree.flatten(value)
+            leaves += found
+            names.append(name)
+            specs.append(spec)
+        return leaves, Layout(tuple(names), tuple(specs), tuple(static))

@@ -1,0 +1,45 @@
+"""Where a graph goes: one package for each array library, each with what it alone knows."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from ..errors import SignatureError
+
+# The framework that a type belongs to, by the package that defines it (or a base of it).
+_PACKAGES = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "jaxlib": "jax", "keras": "keras"}
+BOUND = ("numpy", "torch", "tensorflow")
+
+
+def _framework(value: Any) -> str | None:
+    for base in type(value).__mro__:
+        if found := _PACKAGES.get(base.__module__.partition(".")[0]):
+            return found
+    return None
+
+
+def of(leaves: Sequence[Any], name: str) -> Any:
+    """The target that the arrays of a call belong to; NumPy's where there is no framework's."""
+    if not any(framework in sys.modules for framework in _PACKAGES):
+        return import_module(f"{__name__}.numpy.op")
+    found = {framework for leaf in leaves if (framework := _framework(leaf))}
+    if len(found) > 1:
+        raise SignatureError(
+            f"{name} was called with arrays of {' and '.join(sorted(found))}",
+            "arrays of one framework (NumPy arrays may be among them)",
+        )
+    framework = found.pop() if found else "numpy"
+    if framework not in BOUND:
+        raise SignatureError(
+            f"{name} was called with {framework} arrays: {framework} is not in this version",
+            f"arrays of {', '.join(BOUND)}",
+        )
+    return import_module(f"{__name__}.{framework}.op")
+
+
+def spelling(target: str) -> Any:
+    """How a target spells the primitives."""
+    if target not in BOUND:
+        raise SignatureError(f"no target {target!r}", f"one of {', '.join(BOUND)}")
+    return import_module(f"{__name__}.{target}").SPELLING

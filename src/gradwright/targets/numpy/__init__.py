@@ -1,0 +1,89 @@
+"""The NumPy target: the reference's own functions, printed as readable source."""
+
+from typing import Any
+
+import numpy as np
+
+from ...emit import Spelling
+from ...philox import random_bits
+
+Array = np.ndarray[Any, Any]
+
+
+def unbroadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    """Sum x over what broadcasting repeated, back to a shape."""
+    if np.shape(x) == shape:
+        return x
+    extra = np.ndim(x) - len(shape)
+    axes = (*range(extra), *(k + extra for k, d in enumerate(shape) if d == 1))
+    return np.reshape(np.sum(x, axis=axes), shape)
+
+
+def scatter(x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
+    """Zeros, with x at an index."""
+    out = np.zeros(shape, x.dtype)
+    out[index] = x
+    return out
+
+
+def scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Array:
+    """Zeros, with x added at indices along an axis; indices may repeat."""
+    out = np.zeros(shape, x.dtype)
+    np.add.at(out, (*(slice(None),) * axis, indices), x)
+    return out
+
+
+def _namespace() -> dict[str, Any]:
+    return {
+        "np": np,
+        "unbroadcast": unbroadcast,
+        "scatter": scatter,
+        "scatter_add": scatter_add,
+        "random_bits": random_bits,
+        "scipy": _Scipy(),
+    }
+
+
+class _Scipy:
+    """SciPy where a graph uses it, which it can only if the user's function did."""
+
+    @property
+    def special(self) -> Any:
+        import scipy.special
+
+        return scipy.special
+
+
+_KEEP = "{0}.%s(axis={axis}, keepdims={keepdims})"
+
+SPELLING = Spelling(
+    name="numpy",
+    library="np",
+    dtype=lambda dtype: f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype)}",
+    namespace=_namespace,
+    constant=lambda array: array,
+    copy="np.array({0})",
+    forms={
+        **{name: _KEEP % name for name in ("sum", "prod", "max", "min", "all", "any")},
+        **{name: "np.%s({0}, axis={only}, keepdims={keepdims})" % name for name in ("argmax", "argmin")},
+        "cumsum": "{0}.cumsum(axis={axis})",
+        "astype": "{out}({0})",
+        "reshape": "{0}.reshape({shape})",
+        "transpose": "{0}.transpose({axes})",
+        "expand_dims": "{0}[{newaxes}]",
+        "squeeze": "{0}[{dropped}]",
+        "broadcast_to": "np.broadcast_to({0}, {shape})",
+        "getitem": "{0}[{index}]",
+        "concatenate": "np.concatenate(({args}), axis={axis})",
+        "flip": "np.flip({0}, axis={axis})",
+        "roll": "np.roll({0}, {shift}, axis={axis})",
+        "take": "np.take({0}, {1}, axis={axis})",
+        "einsum": "np.einsum({subscripts}, {args}, optimize=True)",
+        "unbroadcast": "unbroadcast({0}, {shape})",
+        "scatter": "scatter({0}, {shape}, np.index_exp[{index}])",
+        "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
+        "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
+        "stop_gradient": "{0}",
+        "variable": "{0}",
+    },
+)

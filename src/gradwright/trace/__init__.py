@@ -1,0 +1,46 @@
+"""Run a NumPy function on tracers and record what it does as a graph."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import TraceError
+from ..graph import Graph
+from . import functions as functions  # fills the table of NumPy functions
+from .tracer import Specialise, Tracer, cast, constant, lift, strong
+
+__all__ = ["Specialise", "Tracer", "cast", "constant", "lift", "strong", "trace"]
+
+
+def trace(build: Callable[[Graph], Sequence[Tracer]], name: str) -> Graph:
+    """Build a graph twice and return it: what differs between two runs was not traced.
+
+    `build` adds the inputs to an empty graph, runs the user's function on them, and returns the
+    outputs.
+    """
+    graph, again = _once(build), _once(build)
+    if graph.key != again.key:
+        raise TraceError(
+            f"{name} gave two different graphs when it was traced twice{_difference(graph, again)}",
+            "draw random numbers with rng.normal(), pass what changes (time, a counter) as an "
+            "argument",
+            where="",
+        )
+    return graph
+
+
+def _once(build: Callable[[Graph], Sequence[Tracer]]) -> Graph:
+    graph = Graph()
+    graph.outputs = tuple(out.i for out in build(graph))
+    return graph
+
+
+def _difference(graph: Graph, again: Graph) -> str:
+    """Name the line of the first equation that differs."""
+    for i in graph.live():
+        if i >= len(again.nodes) or repr(graph.nodes[i]) != repr(again.nodes[i]):
+            node = graph.nodes[i]
+            users = [j for j in graph.live() if i in graph.nodes[j].args]
+            line = next((graph.lines[j] for j in [i, *users] if j in graph.lines), "")
+            what = "a captured value" if node.prim == "const" else f"np.{node.prim}"
+            return f": {what}" + (f" used at {line} is not the same" if line else " differs")
+    return ""
