@@ -7,8 +7,8 @@ import linecache
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from .derive import inlined
 from .dims import text as dim_text
 from .graph import WEAK, Frozen, Graph, Node
-from .kinds import param_text
+from .kinds import number_dtype, param_text
 from .primitives import PRIMITIVES
 
 
@@ -25,7 +25,8 @@ class Spelling:
     """How one array library spells the primitives: only what differs from NumPy's names.
 
     A form is a template: ``{0}``, ``{1}`` are arguments, ``{args}`` all of them, ``{axis}`` and
-    the like the parameters of the node, ``{out}`` its dtype, ``{np}`` the library's name.
+    the like the parameters of the node, ``{out}`` its dtype, ``{np}`` the library's name, and
+    ``{like}`` the name of the first input, which knows the device.
     """
 
     name: str
@@ -36,10 +37,15 @@ class Spelling:
     constant: Callable[[np.ndarray[Any, Any]], Any]
     literal: str = "{value}"  # a number beside an array of its dtype
     scalar: str = "{dtype}({value})"  # a number on its own
+    weak: str = "{value}"  # a Python number or truth value on its own
     size: str = "{0}.shape[{1}]"
     shape: str = "{shape}"
     copy: str = ""  # how an output that shares memory with an input is copied, if it can
     infix: bool = True
+    frozen: str = "{name}"  # an array that the function captured
+    integers: Mapping[str, str] = field(default_factory=dict)  # forms for integers and booleans
+    wraps: Mapping[str, str] = field(default_factory=dict)  # undoes a wider dtype's missing overflow
+    strict: Collection[str] = ()  # primitives that take no bare numbers
 
 
 class _Text(NamedTuple):
@@ -65,7 +71,10 @@ _INFIX = {
     **{"remainder": ("%", 6), "matmul": ("@", 6), "power": ("**", 8)},
 }
 _PREFIX = {"negative": "-", "invert": "~"}
-_VIEWS = ("getitem", "reshape", "transpose", "expand_dims", "squeeze", "broadcast_to", "flip")
+_VIEWS = (
+    "getitem reshape transpose expand_dims squeeze broadcast_to flip unbroadcast einsum".split()
+)
+_OVERFLOWING = ("add", "subtract", "multiply", "negative", "invert", "left_shift", "astype")
 _WIDE = 64  # a longer expression gets a name and a line of its own
 
 
@@ -93,15 +102,20 @@ class _Printer:
         if isinstance(value, Frozen):
             name = f"c{len(self.constants)}"
             self.constants[name] = self.spelling.constant(value.array)
-            return name
+            return self.spelling.frozen.format(name=name, like=self.like)
         text = repr(value)
         if dtype in ("float32", "float16"):  # the shortest text that is this number
             text = str(np.dtype(dtype).type(value))
             text = text if "." in text or not math.isfinite(value) or "e" in text else f"{text}.0"
         if dtype in WEAK or dtype == "bool":
-            return text
-        form = self.spelling.scalar if alone else self.spelling.literal
-        return form.format(value=text, dtype=self.spelling.dtype(dtype))
+            form = self.spelling.weak if alone else "{value}"
+        else:
+            form = self.spelling.scalar if alone else self.spelling.literal
+        return form.format(value=text, dtype=self.spelling.dtype(dtype), like=self.like)
+
+    @property
+    def like(self) -> str:
+        return self.graph.names[0] if self.graph.names else ""
 
     def size(self, k: int, axis: int) -> str:
         return self.spelling.size.format(self.graph.names[k], axis)
@@ -111,15 +125,30 @@ class _Printer:
         nodes = [self.graph.nodes[a] for a in n.args]
         beside = PRIMITIVES[n.prim].kind in ("elementwise", "compare", "integer", "select")
         mixed = beside and any(m.prim != "const" and m.dtype == nodes[-1].dtype for m in nodes)
+        strict = n.prim in self.spelling.strict or self.is_integers(n)
         return [
             _signed(self.number(m["value"], m.dtype, alone=False))
-            if mixed and m.prim == "const" and not m.shape
+            if mixed and not strict and m.prim == "const" and not m.shape
             else self.ref(a)
             for a, m in zip(n.args, nodes, strict=True)
         ]
 
+    def is_integers(self, n: Node) -> bool:
+        """Whether the target spells the primitive in another way for integers."""
+        if n.prim not in self.spelling.integers:
+            return False
+        return number_dtype(self.graph.nodes[n.args[0]].dtype).kind in "biu"
+
     def expression(self, n: Node) -> _Text:
+        text = self.spelled(n)
+        if n.prim in _OVERFLOWING and n.dtype in self.spelling.wraps:
+            return _Text(self.spelling.wraps[n.dtype].format(text.at_least(10)))
+        return text
+
+    def spelled(self, n: Node) -> _Text:
         xs = self.arguments(n)
+        if self.is_integers(n):
+            return self.filled(self.spelling.integers[n.prim], n, xs)
         if n.prim in self.spelling.forms:
             return self.filled(self.spelling.forms[n.prim], n, xs)
         if self.spelling.infix and n.prim in _INFIX:
@@ -150,6 +179,7 @@ class _Printer:
         text = form.format(
             *atoms,
             np=self.spelling.library,
+            like=self.like,
             args=", ".join(x.text for x in xs),
             out=self.spelling.dtype(n.dtype),
             **self.derived(n),
@@ -198,7 +228,7 @@ class _Printer:
         """The node whose memory node i may share."""
         n = self.graph.nodes[i]
         identity = n.prim in _VIEWS or self.spelling.forms.get(n.prim) == "{0}"
-        return self.base(n.args[0]) if identity else i
+        return self.base(n.args[0]) if identity and len(n.args) == 1 else i
 
 
 def _short(line: str) -> str:

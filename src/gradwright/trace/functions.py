@@ -268,7 +268,7 @@ def reduction(name: str) -> Callable[..., Tracer]:
         elif name in ("all", "any"):
             a = cast(a, "bool")
         axes = axes_of(axis, a.ndim)
-        return node(a.graph, name, [a], axis=axes, keepdims=bool(keepdims)) if a.ndim else a
+        return node(a.graph, name, [a], axis=axes, keepdims=bool(keepdims)) if axes else a
 
     reduce.__name__ = name
     return reduce
