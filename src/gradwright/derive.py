@@ -35,6 +35,8 @@ def unbroadcast(ct: Tracer, shape: Shape) -> Tracer:
 def narrowed(value: Any, x: Tracer) -> Tracer:
     """A cotangent of x, of its rank and dtype; a size of 1 says that all along it are equal."""
     ct = lift(x.graph, value)
+    if not ct.ndim:
+        ct = cast(ct, x.node.dtype)  # a weak number has no dimensions
     if ct.ndim < x.ndim:
         ct = np.expand_dims(ct, tuple(range(x.ndim - ct.ndim)))  # type: ignore[call-overload]
     extra = ct.ndim - x.ndim
@@ -222,7 +224,7 @@ def backward(graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer])
             if n.prim == "call":
                 back = n["function"].pull(xs, _items(graph, env, i), found[i])
             else:
-                back = _vjp(n, xs, env[i], _as_wide(found[i], env[i], xs, active), active)
+                back = _vjp(n, xs, env[i], _as_wide(n, found[i], env[i], xs, active), active)
             for a, x, ct, is_active in zip(n.args, xs, back, active, strict=True):
                 if ct is not None and is_active:
                     ct = narrowed(ct, x)
@@ -230,10 +232,10 @@ def backward(graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer])
     return found
 
 
-def _as_wide(ct: Tracer, out: Tracer, xs: Tracers, active: Sequence[bool]) -> Tracer:
+def _as_wide(n: Node, ct: Tracer, out: Tracer, xs: Tracers, active: Sequence[bool]) -> Tracer:
     """The cotangent of out at its full shape, unless the rule broadcasts it anyhow."""
     shapes = {x.dims for x, is_active in zip(xs, active, strict=True) if is_active}
-    kind = PRIMITIVES[out.node.prim].kind
+    kind = PRIMITIVES[n.prim].kind
     narrow = kind == "reduce" or (
         kind in ("elementwise", "select", "cast", "identity") and shapes == {out.dims}
     )

@@ -3,6 +3,7 @@
 A target spells a primitive by NumPy's own name unless its file says otherwise.
 """
 
+import keyword
 import linecache
 import math
 import weakref
@@ -81,6 +82,7 @@ _WIDE = 64  # a longer expression gets a name and a line of its own
 class _Printer:
     def __init__(self, graph: Graph, spelling: Spelling) -> None:
         self.graph, self.spelling = inlined(graph), spelling
+        self.names = [_identifier(name, spelling) for name in self.graph.names]
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.named: dict[int, str] = {}
@@ -93,7 +95,7 @@ class _Printer:
     def ref(self, i: int) -> _Text:
         n = self.graph.nodes[i]
         if n.prim == "input":
-            return _Text(self.graph.names[n["k"]])
+            return _Text(self.names[n["k"]])
         if n.prim == "const":
             return _signed(self.number(n["value"], n.dtype, alone=True))
         return self.inline.pop(i) if i in self.inline else _Text(self.named[i])
@@ -115,10 +117,10 @@ class _Printer:
 
     @property
     def like(self) -> str:
-        return self.graph.names[0] if self.graph.names else ""
+        return self.names[0] if self.names else ""
 
     def size(self, k: int, axis: int) -> str:
-        return self.spelling.size.format(self.graph.names[k], axis)
+        return self.spelling.size.format(self.names[k], axis)
 
     def arguments(self, n: Node) -> list[_Text]:
         """The arguments; a number beside an array is bare, the array gives it its dtype."""
@@ -244,12 +246,15 @@ def source(graph: Graph, name: str, spelling: Spelling) -> str:
 def _printed(graph: Graph, name: str, spelling: Spelling) -> tuple[str, dict[str, Any]]:
     printer = _Printer(graph, spelling)
     body = printer.body()
-    head = f"def {_identifier(name)}({', '.join(printer.graph.names)}):"
+    head = f"def {_identifier(name, spelling)}({', '.join(printer.names)}):"
     return "\n    ".join([head, *body]) + "\n", printer.constants
 
 
-def _identifier(name: str) -> str:
-    return name if name.isidentifier() else "f"
+def _identifier(name: str, spelling: Spelling) -> str:
+    """A name of the user's that hides nothing that the program calls."""
+    taken = {*_HELPERS, *spelling.namespace(), *keyword.kwlist}
+    name = name if name.isidentifier() else "f"
+    return f"{name}_" if name in taken else name
 
 
 def broadcast_size(*sizes: Any) -> Any:
@@ -280,5 +285,5 @@ def program(graph: Graph, name: str, spelling: Spelling) -> Callable[..., Any]:
         # a traceback through generated code shows it, as long as the graph lives
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         weakref.finalize(graph, linecache.cache.pop, filename, None)
-        made[spelling.name] = scope[_identifier(name)]
+        made[spelling.name] = scope[_identifier(name, spelling)]
     return made[spelling.name]

@@ -5,6 +5,7 @@ name, or a weak one: ``int`` and ``float`` are Python numbers (NEP 50), always w
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class Graph:
         full = tuple(("in", k, axis) if d is None else d for axis, d in enumerate(shape))
         at = self._intern(("input", k), Node("input", (), (("k", k),), full, dtype))
         self.inputs.append(at)
+        while name in self.names or re.fullmatch(r"[vc]\d+", name):  # so nodes and constants print
+            name += "_"
         self.names.append(name)
         return at
 
@@ -192,13 +195,8 @@ def replay(
     """
     at = dict(zip(graph.inputs, inputs, strict=True)) | dict(given or {})
     known = sizes(graph, [into.nodes[i].shape for i in inputs])
-    todo = [i for i in graph.live() if i not in at]
-    needed = set(graph.roots)
-    for i in reversed(todo):  # what lies only above a given node is not needed
-        if i in needed:
-            needed.update(graph.nodes[i].args)
-    for i in todo:
-        if i not in needed:
+    for i in graph.live():
+        if i in at:
             continue
         node = graph.nodes[i]
         if node.prim == "const":

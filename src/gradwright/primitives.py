@@ -33,7 +33,9 @@ class Primitive:
     @property
     def ufunc(self) -> Any:
         """NumPy's (or SciPy's) function of that name, which is what the name means."""
-        return getattr(import_module(self.module), self.name)
+        module = import_module(self.module)
+        # SciPy's zeta is a Python function around its ufunc
+        return getattr(module, self.name) if self.name != "zeta" else module._ufuncs._zeta
 
 
 PRIMITIVES: dict[str, Primitive] = {}

@@ -24,6 +24,7 @@ from .tracer import (
     is_float,
     lift,
     node,
+    strong,
 )
 
 
@@ -67,12 +68,12 @@ def reshape(a: Tracer, /, shape: Any, order: str = "C") -> Tracer:
     wanted = dims.product(new)
     if isinstance(total, int) and isinstance(wanted, int) and total != wanted:
         raise TraceError(f"{list(a.dims)} cannot be reshaped to {shape}", "a shape of that size")
-    return resized("reshape", a, new)
+    return resized("reshape", strong(a), new)  # weak numbers have no dimensions
 
 
 @_implements(np.broadcast_to)
 def broadcast_to(array: Tracer, shape: Any) -> Tracer:
-    return resized("broadcast_to", array, _dims(shape))
+    return resized("broadcast_to", strong(array), _dims(shape))
 
 
 @_implements(np.ravel)
@@ -111,7 +112,7 @@ def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
 def expand_dims(a: Tracer, axis: Any) -> Tracer:
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = axes_of(axis, a.ndim + added)
-    return node(a.graph, "expand_dims", [a], axis=axes) if axes else a
+    return node(a.graph, "expand_dims", [strong(a)], axis=axes) if axes else a
 
 
 @_implements(np.squeeze)

@@ -202,7 +202,7 @@ class Tracer(NDArrayOperatorsMixin):
             )
         if ufunc in FUNCTIONS:
             return FUNCTIONS[ufunc](*args)
-        return elementwise(ufunc.__name__, *args)
+        return elementwise(ufunc.__name__.removeprefix("_"), *args)  # SciPy's zeta is _zeta
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return call_function(function, args, kwargs)
@@ -320,9 +320,12 @@ def cast(x: Tracer, dtype: str) -> Tracer:
     if np.dtype(dtype if dtype not in WEAK else "f8").kind not in "biuf":
         raise TraceError(f"{dtype} arrays cannot be traced", "an array of real numbers")
     if x.node.prim == "const" and not x.dims:
-        value = x.node["value"]
+        value, kind = x.node["value"], {"int": int, "float": float}.get(dtype, number_dtype(dtype).type)
         with np.errstate(all="ignore"):
-            value = {"int": int, "float": float}.get(dtype, np.dtype(number_dtype(dtype)).type)(value)
+            try:
+                value = kind(value)
+            except OverflowError:
+                raise TraceError(f"{value} beside {dtype}", "a number that fits") from None
         return constant(x.graph, value.item() if isinstance(value, np.generic) else value, dtype)
     return node(x.graph, "astype", [x], dtype=dtype)
 
