@@ -16,6 +16,7 @@ import numpy as np
 
 from .derive import inlined
 from .dims import text as dim_text
+from .errors import TraceError
 from .graph import WEAK, Frozen, Graph, Node
 from .kinds import number_dtype, param_text
 from .primitives import PRIMITIVES
@@ -27,7 +28,8 @@ class Spelling:
 
     A form is a template: ``{0}``, ``{1}`` are arguments, ``{args}`` all of them, ``{axis}`` and
     the like the parameters of the node, ``{out}`` its dtype, ``{np}`` the library's name, and
-    ``{like}`` the name of the first input, which knows the device.
+    ``{like}`` the name of the first input, which knows the device. The form of ``"add bool"`` is
+    that of `add` for arguments of that dtype (of the last one, where they differ).
     """
 
     name: str
@@ -47,6 +49,7 @@ class Spelling:
     integers: Mapping[str, str] = field(default_factory=dict)  # forms for integers and booleans
     wraps: Mapping[str, str] = field(default_factory=dict)  # undoes a wider dtype's missing overflow
     strict: Collection[str] = ()  # primitives that take no bare numbers
+    unsupported: Mapping[str, str] = field(default_factory=dict)  # what it cannot compute, and why
 
 
 class _Text(NamedTuple):
@@ -127,7 +130,7 @@ class _Printer:
         nodes = [self.graph.nodes[a] for a in n.args]
         beside = PRIMITIVES[n.prim].kind in ("elementwise", "compare", "integer", "select")
         mixed = beside and any(m.prim != "const" and m.dtype == nodes[-1].dtype for m in nodes)
-        strict = n.prim in self.spelling.strict or self.is_integers(n)
+        strict = n.prim in self.spelling.strict or self.form_for_dtype(n)
         return [
             _signed(self.number(m["value"], m.dtype, alone=False))
             if mixed and not strict and m.prim == "const" and not m.shape
@@ -135,11 +138,18 @@ class _Printer:
             for a, m in zip(n.args, nodes, strict=True)
         ]
 
-    def is_integers(self, n: Node) -> bool:
-        """Whether the target spells the primitive in another way for integers."""
-        if n.prim not in self.spelling.integers:
-            return False
-        return number_dtype(self.graph.nodes[n.args[0]].dtype).kind in "biu"
+    def form_for_dtype(self, n: Node) -> str | None:
+        """The target's form for arguments of this dtype, if it has one of its own."""
+        dtypes = [self.graph.nodes[a].dtype for a in n.args]
+        if not dtypes:
+            return None
+        if (own := self.spelling.forms.get(f"{n.prim} {dtypes[-1]}")) is not None:
+            return own
+        is_integer = number_dtype(dtypes[0]).kind in "biu"
+        return self.spelling.integers.get(n.prim) if is_integer else None
+
+    def form(self, n: Node) -> str | None:
+        return self.form_for_dtype(n) or self.spelling.forms.get(n.prim)
 
     def expression(self, n: Node) -> _Text:
         text = self.spelled(n)
@@ -149,10 +159,8 @@ class _Printer:
 
     def spelled(self, n: Node) -> _Text:
         xs = self.arguments(n)
-        if self.is_integers(n):
-            return self.filled(self.spelling.integers[n.prim], n, xs)
-        if n.prim in self.spelling.forms:
-            return self.filled(self.spelling.forms[n.prim], n, xs)
+        if (form := self.form(n)) is not None:
+            return self.filled(form, n, xs)
         if self.spelling.infix and n.prim in _INFIX:
             symbol, binds = _INFIX[n.prim]
             tighter = binds + 1
@@ -204,6 +212,8 @@ class _Printer:
     # --- statements ---
     def statement(self, i: int) -> None:
         n = self.graph.nodes[i]
+        if n.prim in self.spelling.unsupported:
+            raise self.refused(n.prim, self.graph.lines.get(i, ""))
         expression = self.expression(n)
         once = self.uses[i] == 1 and i not in self.graph.roots
         if once and len(expression.text) <= _WIDE and n.prim not in ("random_bits",):
@@ -212,6 +222,14 @@ class _Printer:
         name = self.named[i] = f"v{len(self.named)}"
         line = self.graph.lines.get(i, "")
         self.lines.append(f"{name} = {expression.text}" + (f"  # {_short(line)}" if line else ""))
+
+    def refused(self, prim: str, line: str) -> TraceError:
+        target = self.spelling.name
+        return TraceError(
+            f"{prim} is not in the {target} target: {self.spelling.unsupported[prim]}",
+            f"another formula, or arrays that do not belong to {target}",
+            where=line,
+        )
 
     def body(self) -> list[str]:
         results: list[str] = []
@@ -229,7 +247,7 @@ class _Printer:
     def base(self, i: int) -> int:
         """The node whose memory node i may share."""
         n = self.graph.nodes[i]
-        identity = n.prim in _VIEWS or self.spelling.forms.get(n.prim) == "{0}"
+        identity = n.prim in _VIEWS or self.form(n) == "{0}"
         return self.base(n.args[0]) if identity and len(n.args) == 1 else i
 
 
