@@ -1,5 +1,16 @@
 """Write a differentiable op or an update rule once, as a NumPy equation; use it natively."""
 
+from . import rules, schedules, tf1
+from .annotations import Array, Rng
+from .equation import given, per_param, shared
 from .errors import CheckFailure, GradwrightError, SignatureError, StateError, TraceError
 from .op import Op, eager, op
+from .rule import Rule, chain, global_sum, partition, record, rule
 from .transforms import grad, jvp, stop_gradient, value_and_grad, vjp
+
+__all__ = [
+    "Array", "CheckFailure", "GradwrightError", "Op", "Rng", "Rule", "SignatureError",
+    "StateError", "TraceError", "chain", "eager", "given", "global_sum", "grad", "jvp", "op",
+    "partition", "per_param", "record", "rule", "rules", "schedules", "shared", "stop_gradient",
+    "tf1", "value_and_grad", "vjp",
+]  # fmt: skip

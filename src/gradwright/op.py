@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -14,6 +14,7 @@ from .errors import GradwrightError, SignatureError, TraceError
 from .graph import Graph
 from .signature import Layout, Signature
 from .trace import Specialise, Tracer, lift, strong, trace
+from .trace.specialise import Specialising
 from .trace.tracer import concrete, graph_of
 
 P = ParamSpec("P")
@@ -73,8 +74,7 @@ class Op(Generic[P]):
         self.__wrapped__ = function
         self.signature = Signature(function, "the op")
         self._own: tuple[str, Callable[..., Any]] | None = None
-        self._needs: dict[Hashable, frozenset[tuple[Any, ...]]] = {}
-        self._traced: dict[Hashable, Traced] = {}
+        self._made: Specialising[Traced] = Specialising()
         # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
         self.autograph_info__: dict[str, Any] = {}
 
@@ -114,16 +114,12 @@ class Op(Generic[P]):
 
     def traced(self, metas: Sequence[Meta], layout: Layout) -> Traced:
         """The function for arguments of this kind: one for all sizes, unless the body reads one."""
-        base = (layout, tuple((len(m.shape), m.dtype) for m in metas))
-        while True:
-            needs = self._needs.get(base, frozenset())
-            fixed = tuple((need, _known(need, metas, self.name)) for need in sorted(needs))
-            if (made := self._traced.get((base, fixed))) is not None:
-                return made
-            try:
-                made = self._traced[base, fixed] = self._trace(metas, layout, dict(fixed))
-            except Specialise as missing:
-                self._needs[base] = needs | missing.needs
+        kind = (layout, tuple((len(m.shape), m.dtype) for m in metas))
+        return self._made.get(
+            kind,
+            lambda need: _known(need, metas, self.name),
+            lambda fixed: self._trace(metas, layout, fixed),
+        )
 
     def _trace(
         self, metas: Sequence[Meta], layout: Layout, fixed: Mapping[tuple[Any, ...], Any]
@@ -164,7 +160,7 @@ class Op(Generic[P]):
                 f"{self.name} has its own {self._own[0]} already",
                 "one of partials, vjp, jvp, surrogate; the others follow from it",
             )
-        if self._traced:
+        if len(self._made):
             raise SignatureError(
                 f"{self.name} was used before its {kind} was attached: what was traced then "
                 "would go on without it",

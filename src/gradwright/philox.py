@@ -67,16 +67,22 @@ def words(
     return out.ravel()[first & 3 : (first & 3) + size]
 
 
+QUARTER = np.uint32(2**30)  # a quarter turn, where a word is an angle and 2**32 a full turn
+
+
 def random_bits(
     step: int, identity: int, seed: int, *, draw: int, lane: str, shape: tuple[int, ...]
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """One word for each element of an array.
 
-    `lane` says whose: each element's ``own``, or the word of the ``even`` or the ``odd`` element
-    of its pair (Box and Muller make two normals from two words).
+    `lane` says which. ``own`` is the element's own word. Box and Muller make two normals from the
+    two words of a pair of elements (2k, 2k + 1): ``even`` is the word of element 2k for both, which
+    gives the radius; ``turn`` is the word of element 2k + 1, the angle, and for element 2k + 1
+    itself a quarter turn less (modulo 2**32), so that the cosine of it is the sine.
     """
     size = int(np.prod(shape, dtype=np.int64))
     if lane == "own":
         return words(0, size, step, identity, seed, draw).reshape(shape)
     pairs = words(0, size + size % 2, step, identity, seed, draw).reshape(-1, 2)
-    return np.repeat(pairs[:, int(lane == "odd")], 2)[:size].reshape(shape)
+    both = np.stack([pairs[:, 0]] * 2 if lane == "even" else [pairs[:, 1], pairs[:, 1] - QUARTER], 1)
+    return both.reshape(-1)[:size].reshape(shape)

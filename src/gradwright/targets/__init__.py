@@ -43,3 +43,9 @@ def spelling(target: str) -> Any:
     if target not in BOUND:
         raise SignatureError(f"no target {target!r}", f"one of {', '.join(BOUND)}")
     return import_module(f"{__name__}.{target}").SPELLING
+
+
+def runner(arrays: Sequence[Any], name: str) -> Any:
+    """How the target of these arrays runs the parts of a rule."""
+    package = of(arrays, name).__name__.removesuffix(".op")
+    return import_module(f"{package}.optimizer").RUNNER

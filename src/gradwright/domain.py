@@ -1,0 +1,66 @@
+"""The set that a parameter never leaves, ``"[low, high)"``: kept to the last bit."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import SignatureError
+
+_FORM = re.compile(r"\s*([\[(])\s*([^,\s]+)\s*,\s*([^,\s\])]+)\s*([\])])\s*")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """An interval; a bound is a number or the name of a hyperparameter."""
+
+    text: str
+    low: str | float
+    high: str | float
+    has_low: bool
+    has_high: bool
+
+    def nearest(self, w: Any, keywords: Mapping[str, Any]) -> Any:
+        """The member of the interval nearest to w, in w's dtype; NaN stays NaN.
+
+        An equation that keeps a bound can still round onto it: in float32, ``mod(-1e-9, 1)`` is 1.
+        """
+        low, high = (
+            np.asarray(keywords.get(b, b), w.dtype) if isinstance(w, np.ndarray) else _as(w, keywords.get(b, b))
+            for b in (self.low, self.high)
+        )
+        if not self.has_low:
+            low = np.nextafter(low, np.inf)
+        if not self.has_high:
+            high = np.nextafter(high, -np.inf)
+        return np.minimum(np.maximum(w, low), high)
+
+
+def _as(w: Any, bound: Any) -> Any:
+    """A bound as a number of w's dtype, so that its neighbour is one of w's neighbours."""
+    from .trace import cast, lift
+
+    return cast(lift(w.graph, bound), w.node.dtype)
+
+
+def parse(text: str, names: Collection[str]) -> Domain:
+    """Read ``"[low, high)"``; `names` are the hyperparameters that a bound may name."""
+    found = _FORM.fullmatch(text)
+    if not found:
+        raise SignatureError(f"domain={text!r}", 'an interval such as "[0, bound)" or "(-1, 1]"')
+    left, low, high, right = found.groups()
+    return Domain(text, _bound(low, names), _bound(high, names), left == "[", right == "]")
+
+
+def _bound(token: str, names: Collection[str]) -> str | float:
+    if token in names:
+        return token
+    try:
+        return float(token)
+    except ValueError:
+        raise SignatureError(
+            f"the bound {token!r} of a domain is no hyperparameter and no number",
+            f"one of {', '.join(names) or 'no hyperparameters'}, or a number",
+        ) from None

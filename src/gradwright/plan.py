@@ -1,0 +1,216 @@
+"""Cut the graph of a rule where it must be cut, and run the pieces over all parameters.
+
+Three kinds of things are in the graph of a rule. *Numbers* are made of hyperparameters and the
+step only: they are computed once, in float64, so ``1 - b2**step`` is accurate. A *phase* is what
+every parameter adds to a `global_sum`. The *final* part gives a parameter its new values.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .derive import inlined
+from .errors import SignatureError
+from .graph import Graph
+from .primitives import PRIMITIVES
+
+Run: TypeAlias = Callable[[Graph], Callable[..., Any]]  # a graph to a callable of some target
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Numbers that depend on earlier totals, then the totals that depend on those numbers."""
+
+    numbers: Graph  # (numbers…, totals so far…) -> the numbers that later parts read
+    phase: Graph | None  # (arrays…, identity, numbers read so far…) -> one summand per total
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The pieces of one rule for parameters of one rank and dtype."""
+
+    arrays: int  # inputs of a parameter: w, g, slots, arrays given; the identity comes after them
+    stages: tuple[Stage, ...]
+    final: Graph  # (arrays…, identity, all numbers read…) -> new w, new slots, what is recorded
+    shared: int  # how many of the last stage's numbers are new values of shared slots
+    totals: tuple[int, ...]  # how many totals each stage sums
+
+
+def make(graph: Graph, arrays: int, shared: Sequence[int], name: str) -> Plan:
+    """Plan a rule's graph; inputs after the first `arrays` and the identity are numbers.
+
+    `shared` names the outputs that are one number for all parameters.
+    """
+    graph, of_shared = inlined(graph), set(shared)
+    levels = _levels(graph, arrays)
+    kept = [out for k, out in enumerate(graph.outputs) if k not in of_shared]
+    ends = [graph.outputs[k] for k in shared]
+    for k, i in zip(shared, ends, strict=True):
+        if levels.get(i) is None and graph.nodes[i].prim != "const":
+            raise SignatureError(
+                f"{name} gives a shared slot (output {k}) a value that differs by parameter",
+                "only hyperparameters, shared slots, step and gw.global_sum(x) in it",
+            )
+    depth = max([0, *(levels[i] for i in levels if graph.nodes[i].prim == "global_sum")])
+    totals = [
+        [i for i in graph.live() if graph.nodes[i].prim == "global_sum" and levels[i] == level]
+        for level in range(1, depth + 1)
+    ]
+    read = _numbers_read(graph, levels, [*kept, *graph.records.values()])
+    stages, known, summed = [], [], []  # type: list[Stage], list[int], list[int]
+    for level in range(depth + 1):
+        new = [i for i in read if levels[i] == level]
+        outs = [*new, *(ends if level == depth else [])]
+        numbers = _cut(graph, graph.inputs[arrays + 1 :], summed, outs)
+        known += new
+        phase = None
+        if level < depth:
+            summands = [graph.nodes[i].args[0] for i in totals[level]]
+            phase = _cut(graph, graph.inputs[: arrays + 1], known, summands)
+            summed = summed + totals[level]
+        stages.append(Stage(numbers, phase))
+    final = _cut(graph, graph.inputs[: arrays + 1], known, kept, graph.records)
+    return Plan(arrays, tuple(stages), final, len(ends), tuple(map(len, totals)))
+
+
+def _levels(graph: Graph, arrays: int) -> dict[int, int]:
+    """The nodes that are numbers for all parameters, and how many sums over them come before."""
+    level = dict.fromkeys(graph.inputs[arrays + 1 :], 0)
+    after = dict.fromkeys(graph.inputs, 0)  # the same count, for every node
+    for i in graph.live():
+        n = graph.nodes[i]
+        before = max((after.get(a, 0) for a in n.args), default=0)
+        after[i] = before + (n.prim == "global_sum")
+        if n.prim == "global_sum":
+            level[i] = after[i]
+        elif n.args and not n.shape and PRIMITIVES[n.prim].kind != "random":
+            if all(a in level or graph.nodes[a].prim == "const" for a in n.args):
+                level[i] = after[i]
+    return level
+
+
+def _numbers_read(graph: Graph, levels: Mapping[int, int], roots: Sequence[int]) -> list[int]:
+    """The numbers that the parts of single parameters read."""
+    read = {i for i in roots if i in levels}
+    for i in graph.live():
+        if i not in levels or graph.nodes[i].prim == "global_sum":
+            read.update(a for a in graph.nodes[i].args if a in levels)
+    return sorted(read)
+
+
+def _cut(
+    graph: Graph,
+    inputs: Sequence[int],
+    known: Sequence[int],
+    outputs: Sequence[int],
+    records: Mapping[str, int] | None = None,
+) -> Graph:
+    """The part of a graph that computes `outputs` from inputs and values known already."""
+    part, at = Graph(), {}
+    taken: set[str] = set()
+    for i in [*inputs, *known]:
+        if i not in at:
+            n = graph.nodes[i]
+            at[i] = part.input(_unique(_name(graph, i), taken), n.shape, n.dtype)
+    for i in graph.live([*outputs, *(records or {}).values()]):
+        n = graph.nodes[i]
+        if i in at or not _computable(graph, i, at):
+            continue
+        if n.prim == "const":
+            at[i] = part.const(n["value"], n.dtype)
+        else:
+            at[i] = part.add(n.prim, [at[a] for a in n.args], **dict(n.params))
+        part.lines[at[i]] = graph.lines.get(i, "")
+    part.outputs = tuple(at[i] for i in outputs)
+    part.records = {name: at[i] for name, i in (records or {}).items()}
+    return part
+
+
+def _computable(graph: Graph, i: int, at: Mapping[int, int]) -> bool:
+    """Whether a node belongs to this part: what lies only above known values does not."""
+    n = graph.nodes[i]
+    return n.prim not in ("input", "global_sum") and all(a in at for a in n.args)
+
+
+def _name(graph: Graph, i: int) -> str:
+    """A readable name for a value that becomes an input: the hyperparameter's where it is one."""
+    n = graph.nodes[i]
+    if n.prim == "input":
+        return graph.names[n["k"]]
+    if n.prim == "astype" and graph.nodes[n.args[0]].prim == "input":
+        return _name(graph, n.args[0])
+    return "total" if n.prim == "global_sum" else "s"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    found, k = name, 1
+    while found in taken:
+        k += 1
+        found = f"{name}{k}"
+    taken.add(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one parameter brings to a step."""
+
+    plan: Plan
+    name: str
+    arrays: tuple[Any, ...]  # w, g, slots, arrays given
+    identity: int
+    numbers: tuple[Any, ...]  # shared slots, hyperparameters, step, seed
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step gives one parameter: new w and slots, records, new shared slots."""
+
+    values: tuple[Any, ...]
+    shared: tuple[Any, ...]
+    records: tuple[str, ...] = ()  # the names of the last values
+
+
+def advance(
+    parts: Sequence[Part], run: Run, run_numbers: Run, add: Callable[[Any, Any], Any], rule: str
+) -> list[Result]:
+    """Compute one step of a rule for all parameters; nothing is written."""
+    if not parts:
+        return []
+    _same_totals(parts, rule)
+    totals: list[Any] = []
+    read: list[tuple[Any, ...]] = [()] * len(parts)
+    shared: list[tuple[Any, ...]] = [()] * len(parts)
+    for level in range(len(parts[0].plan.stages)):
+        memo: dict[Any, tuple[Any, ...]] = {}  # the same numbers are computed once
+        sums: list[Any] = []
+        for j, part in enumerate(parts):
+            stage = part.plan.stages[level]
+            key = (id(part.plan), *(n if isinstance(n, (int, float)) else id(n) for n in part.numbers))
+            if key not in memo:
+                memo[key] = tuple(run_numbers(stage.numbers)(*part.numbers, *totals))
+            fresh = memo[key]
+            if level == len(part.plan.stages) - 1:
+                cut = len(fresh) - part.plan.shared
+                fresh, shared[j] = fresh[:cut], fresh[cut:]
+            read[j] = (*read[j], *fresh)
+            if stage.phase is not None:
+                terms = run(stage.phase)(*part.arrays, part.identity, *read[j])
+                sums = [add(s, t) for s, t in zip(sums, terms, strict=True)] if sums else list(terms)
+        totals += sums
+    return [
+        Result(tuple(run(p.plan.final)(*p.arrays, p.identity, *r)), s, tuple(p.plan.final.records))
+        for p, r, s in zip(parts, read, shared, strict=True)
+    ]
+
+
+def _same_totals(parts: Sequence[Part], rule: str) -> None:
+    first = parts[0]
+    for part in parts:
+        if part.plan.totals != first.plan.totals:
+            raise SignatureError(
+                f"{rule} calls gw.global_sum {sum(first.plan.totals)} times for the parameter "
+                f"{first.name} and {sum(part.plan.totals)} times for {part.name}: a sum over all "
+                "parameters needs all of them",
+                "gw.global_sum outside the if, for every parameter",
+            )

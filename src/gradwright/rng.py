@@ -1,0 +1,74 @@
+"""The `rng` of a rule: draws that depend only on seed, step, parameter, draw and element."""
+
+from typing import Any
+
+import numpy as np
+
+from . import philox
+from .errors import SignatureError, TraceError
+from .trace import Tracer, lift
+from .trace.tracer import node
+
+
+class Rng:
+    """Random numbers of the shape of w, in float32, the same in every framework.
+
+    Each call is a draw of its own. `like` is the parameter; the numbers may be traced.
+    """
+
+    def __init__(self, like: Any, step: Any, identity: Any, seed: Any) -> None:
+        self._like, self._at, self._draws = like, (step, identity, seed), 0
+
+    def _next_draw(self, size: Any) -> int:
+        if size is not None and tuple(size) != tuple(self._like.shape):
+            raise SignatureError("a draw of another size than w", "rng.normal() without size")
+        if self._draws == philox.MAX_DRAW:
+            raise TraceError(f"more than {philox.MAX_DRAW} draws in one rule", "fewer draws")
+        self._draws += 1
+        return self._draws - 1
+
+    def _bits(self, draw: int, lane: str) -> Any:
+        if not isinstance(self._like, Tracer):
+            return philox.random_bits(*self._at, draw=draw, lane=lane, shape=np.shape(self._like))
+        graph = self._like.graph
+        args = [lift(graph, x) for x in self._at]
+        return node(graph, "random_bits", args, draw=draw, lane=lane, shape=self._like.dims)
+
+    def bits(self, size: Any = None) -> Any:
+        """32 random bits for each element, as uint32."""
+        return self._bits(self._next_draw(size), "own")
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """Uniform on [low, high): multiples of 2**-24 of its length."""
+        unit = (self.bits(size) >> 8).astype(np.float32) * 2.0**-24
+        return unit if (low, high) == (0.0, 1.0) else low + unit * (high - low)
+
+    def integers(self, low: int, high: int | None = None, size: Any = None) -> Any:
+        """Integers from [low, high), or from [0, low); at most 2**24 of them."""
+        start, stop = (0, low) if high is None else (low, high)
+        if not 0 < stop - start <= 2**24:
+            raise SignatureError(f"integers from [{start}, {stop})", "between 1 and 2**24 of them")
+        unit = (self.bits(size) >> 8).astype(np.float32) * 2.0**-24
+        return np.floor(unit * (stop - start)).astype(np.int32) + start
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        """Normal with mean `loc` and standard deviation `scale`, by Box and Muller."""
+        draw = self._next_draw(size)
+        u = ((self._bits(draw, "even") >> 8) + 1).astype(np.float32) * 2.0**-24  # in (0, 1]
+        z = np.sqrt(-2 * np.log(u)) * _cosine(self._bits(draw, "turn"))
+        z = z if scale == 1.0 else scale * z
+        return z if loc == 0.0 else loc + z
+
+
+def _cosine(word: Any) -> Any:
+    """The cosine of an angle, where 2**32 is a full turn.
+
+    The angle is cut at odd eighths of a turn: sine and cosine are then asked for |t| <= pi/4 only,
+    where every library has them right to an ulp.
+    """
+    turn = word >> 8
+    quarter = (turn + 2**21) >> 22
+    rest = turn.astype(np.float32) - (quarter << 22).astype(np.float32)  # exact
+    t = rest * (np.pi * 2.0**-23)
+    size = np.where((quarter & 1) == 1, np.sin(t), np.cos(t))
+    return np.where(((quarter + 1) & 2) == 2, -size, size)

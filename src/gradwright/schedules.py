@@ -1,0 +1,117 @@
+"""Schedules: a hyperparameter as a function of the optimizer's count of updates, 0, 1, ….
+
+Every schedule is a NumPy expression of the count, so it is traced like everything else. After its
+last step a schedule keeps its final value. `warmup` steps rise linearly from 0 to the start; the
+schedule itself begins after them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .errors import SignatureError
+
+
+class Schedule:
+    """A number that depends on the count of updates."""
+
+    def __init__(self, function: Callable[[Any], Any], text: str) -> None:
+        self.function, self.text = function, text
+
+    def __call__(self, count: Any) -> Any:
+        return self.function(count)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _warm(function: Callable[[Any], Any], start: float, warmup: int, text: str) -> Schedule:
+    def with_warmup(count: Any) -> Any:
+        rising = start * (count + 1) / warmup
+        return np.where(count < warmup, rising, function(np.maximum(count - warmup, 0)))
+
+    return Schedule(with_warmup if warmup else function, text)
+
+
+def _positive(steps: int, what: str) -> None:
+    if steps <= 0:
+        raise SignatureError(f"a schedule over {steps} {what}", f"at least one of {what}")
+
+
+def constant(value: float) -> Schedule:
+    """``value``.
+
+    >>> constant(0.1)(5)
+    0.1
+    """
+    return Schedule(lambda count: value, f"constant({value})")
+
+
+def linear(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
+    """``start + (end − start) · min(count / steps, 1)``.
+
+    >>> [float(linear(1.0, 0.0, 4)(k)) for k in (0, 1, 4, 9)]
+    [1.0, 0.75, 0.0, 0.0]
+    """
+    _positive(steps, "steps")
+    text = f"linear({start}, {end}, {steps}{_option(warmup=warmup)})"
+    part = lambda count: start + (end - start) * np.minimum(count / steps, 1.0)
+    return _warm(part, start, warmup, text)
+
+
+def cosine(start: float, steps: int, *, end: float = 0.0, warmup: int = 0) -> Schedule:
+    """``end + (start − end) · (1 + cos(π · min(count / steps, 1))) / 2``.
+
+    I. Loshchilov, F. Hutter: SGDR: stochastic gradient descent with warm restarts. ICLR 2017.
+
+    >>> round(float(cosine(1.0, 10)(5)), 6)
+    0.5
+    """
+    _positive(steps, "steps")
+    text = f"cosine({start}, {steps}{_option(end=end, warmup=warmup)})"
+    part = lambda count: end + (start - end) * (
+        0.5 + 0.5 * np.cos(np.pi * np.minimum(count / steps, 1.0))
+    )
+    return _warm(part, start, warmup, text)
+
+
+def exponential(start: float, rate: float, *, every: int = 1, warmup: int = 0) -> Schedule:
+    """``start · rate^(count / every)``.
+
+    >>> float(exponential(1.0, 0.5)(3))
+    0.125
+    """
+    _positive(every, "steps")
+    text = f"exponential({start}, {rate}{_option(every=every, warmup=warmup)})"
+    return _warm(lambda count: start * rate ** (count / every), start, warmup, text)
+
+
+def piecewise(start: float, at: dict[int, float]) -> Schedule:
+    """``start``, and from each count in `at` on its value.
+
+    >>> [float(piecewise(0.1, {2: 0.01})(k)) for k in (0, 1, 2, 3)]
+    [0.1, 0.1, 0.01, 0.01]
+    """
+
+    def function(count: Any) -> Any:
+        value: Any = start
+        for first, then in sorted(at.items()):
+            value = np.where(count >= first, then, value)
+        return value
+
+    return Schedule(function, f"piecewise({start}, {at})")
+
+
+def of(function: Callable[[Any], Any], /) -> Schedule:
+    """Make a NumPy function of the count a schedule.
+
+    >>> float(of(lambda count: 0.1 / np.sqrt(count + 1))(3))
+    0.05
+    """
+    return Schedule(function, f"of({getattr(function, '__name__', 'f')})")
+
+
+def _option(**options: float) -> str:
+    defaults = {"warmup": 0, "end": 0.0, "every": 1}
+    return "".join(f", {k}={v}" for k, v in options.items() if v != defaults[k])

@@ -1,0 +1,475 @@
+"""Optimizers of NumPy arrays: groups, clocks, checkpoints; the arrays are changed in place."""
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ... import emit, tree
+from ...equation import Shared, initial
+from ...errors import SignatureError, StateError
+from ...optimizer import Entry, Runner, checked_seed, compute
+from ...plan import Result
+from ...rule import Rule
+from . import SPELLING
+from .op import meta
+
+Array = np.ndarray[Any, Any]
+
+
+def _array_meta(value: Any) -> Any:
+    return meta(value, "the rule")
+
+
+def _run(graph: Any) -> Any:
+    return emit.program(graph, "update", SPELLING)
+
+
+_NUMBERS = replace(SPELLING, name="numbers", copy="")  # numbers share no memory
+
+
+def _numbers(graph: Any) -> Any:
+    """Numbers as NumPy scalars, which overflow to inf where Python's raise."""
+    run = emit.program(graph, "numbers", _NUMBERS)
+    return lambda *xs: run(*(np.float64(x) if isinstance(x, float) else x for x in xs))
+
+
+RUNNER = Runner(
+    meta=_array_meta,
+    run=_run,
+    numbers=_numbers,
+    add=lambda a, b: a + b,
+    view=np.asarray,
+    like=lambda a, w: a,
+)
+
+
+@dataclass(eq=False)
+class Parameter:
+    """One array that is optimized, with all that belongs to it."""
+
+    name: str
+    array: Array
+    identity: int
+    rule: Rule[Any]
+    group: int
+    steps: int = 0
+    slots: dict[str, Array] = field(default_factory=dict)
+    summed: Array | None = None  # gradients so far, under accumulate
+
+
+class Optimizer:
+    """The optimizer of a rule for NumPy arrays; `step` changes the arrays in place.
+
+    `params` is an array, a tree of arrays, or a list of groups ``{"params": …, keyword: …}``.
+    A step that fails changes nothing.
+    """
+
+    rule: Rule[Any]
+
+    def __init__(self, params: Any, /, **keywords: Any) -> None:
+        preset = self.rule.preset(keywords)
+        self._preset = preset
+        self._seed = checked_seed(preset, preset.seed)
+        self.steps = 0
+        self.param_groups: list[dict[str, Any]] = []
+        self._parameters: list[Parameter] = []
+        self._specs: list[tree.Spec] = []
+        self._shared = {
+            s: value.initial
+            for s in preset.slots
+            if isinstance(value := preset.initial(s), Shared)
+        }
+        self._micro = 0
+        self._swapped: str | None = None
+        self._recorded: dict[str, Any] = {}
+        self._grouped = _are_groups(params)
+        for group in params if self._grouped else [{"params": params}]:
+            self.add_param_group(group)
+
+    # --- parameters ---
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Add parameters with keywords of their own; they start at their first step."""
+        own = {k: v for k, v in group.items() if k != "params"}
+        self._preset.check_names(own)
+        leaves, spec = tree.flatten(group["params"])
+        names = list(tree.paths(group["params"]))
+        first, at = len(self._parameters), len(self.param_groups)
+        new = []
+        for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
+            name = name or "w"
+            if self._grouped and self.param_groups:
+                name = f"{at}.{name}"
+            array = _writable(leaf, name)
+            _apart(array, name, [*self._parameters, *new])
+            rule = self._preset.assign(name)
+            if own:
+                rule_slots = {k: v for k, v in own.items() if k in rule.slots}
+            else:
+                rule_slots = {}
+            parameter = Parameter(name, array, first + k, rule, at)
+            for slot in rule.own_slots:
+                parameter.slots[slot] = initial(rule_slots.get(slot, rule.initial(slot)), array)
+            new.append(parameter)
+        self.param_groups.append({"params": leaves, **self._preset.hyperparams, **own})
+        self._specs.append(spec)
+        self._parameters += new
+
+    # --- stepping ---
+    def step(self, grads: Any, **now: Any) -> None:
+        """Update every parameter whose gradient is not ``None``.
+
+        `grads` has the structure of `params`; a keyword holds for this step: a number, or one
+        value for each parameter in the same structure.
+        """
+        if self._swapped is not None:
+            raise SwappedError(
+                f"step inside swapped({self._swapped!r}): the parameters hold the slot's values",
+                "the step after the with block",
+                where=None,
+            )
+        self._preset.check_names(now)
+        gradients = self._matched(grads)
+        if self._preset.settings.skip_nonfinite and not all(
+            np.isfinite(g).all() for g in gradients if g is not None
+        ):
+            return
+        if self._preset.settings.accumulate > 1:
+            total = self._accumulated(gradients)
+            if total is None:
+                return
+            gradients = total
+        self._update(gradients, now)
+        if self._preset.settings.accumulate > 1:
+            self._micro = 0
+            for parameter in self._parameters:
+                parameter.summed = None
+
+    def _update(self, gradients: Sequence[Array | None], now: Mapping[str, Any]) -> None:
+        live = [(p, g) for p, g in zip(self._parameters, gradients, strict=True) if g is not None]
+        values = {k: self._each(k, v) for k, v in now.items()}
+        entries = [
+            Entry(
+                p.rule,
+                p.name,
+                p.array,
+                g,
+                list(p.slots.values()),
+                p.identity,
+                p.steps,
+                self._of_group(p),
+                {k: v[id(p)] for k, v in values.items()},
+            )
+            for p, g in live
+        ]
+        with np.errstate(all="ignore"):
+            results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
+        for (p, _), result in zip(live, results, strict=True):
+            _check_shapes(p, result)
+        self._commit([p for p, _ in live], results)
+        self._shared = {k: float(v) for k, v in shared.items()}
+        self.steps += 1
+
+    def _of_group(self, parameter: Parameter) -> Mapping[str, Any]:
+        """The group's keywords; a preset of a partition's rule stays with that rule."""
+        group = self.param_groups[parameter.group]
+        if parameter.rule is self._preset:
+            return group
+        changed = {k: v for k, v in group.items() if k != "params"}
+        default = self._preset.hyperparams
+        return {k: v for k, v in changed.items() if k not in default or v is not default[k]}
+
+    def _commit(self, parameters: Sequence[Parameter], results: Sequence[Result]) -> None:
+        """Write what was computed: nothing here can fail."""
+        self._recorded = {}
+        for p, result in zip(parameters, results, strict=True):
+            w, *rest = result.values
+            np.copyto(p.array, w)
+            for slot, value in zip(p.slots.values(), rest, strict=False):
+                np.copyto(slot, value)
+            p.steps += 1
+            for name, value in zip(result.records, rest[len(p.slots) :], strict=True):
+                self._recorded.setdefault(name, {})[id(p)] = value
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The last value of each `gw.record`, in the structure of `params`."""
+        return {name: self._tree(found) for name, found in self._recorded.items()}
+
+    def _tree(self, by_id: Mapping[int, Any]) -> Any:
+        leaves = iter([by_id.get(id(p)) for p in self._parameters])
+        trees = [
+            tree.unflatten(spec, [next(leaves) for _ in range(tree.leaves_of(spec))])
+            for spec in self._specs
+        ]
+        return trees if self._grouped or len(trees) > 1 else trees[0]
+
+    def _each(self, name: str, value: Any) -> dict[int, Any]:
+        """A keyword's value for every parameter: one each where it has the structure of params."""
+        per_parameter = isinstance(value, (list, dict)) or (
+            isinstance(value, np.ndarray) and value.ndim > 0
+        )
+        if not per_parameter:
+            return {id(p): value for p in self._parameters}
+        leaves = self._flat(value, name)
+        return {id(p): leaf for p, leaf in zip(self._parameters, leaves, strict=True)}
+
+    def _flat(self, values: Any, what: str) -> list[Any]:
+        """The leaves of a tree that has the structure of the parameters."""
+
+        def mismatch(text: str) -> StateError:
+            return StateError(f"{what} has {text}", "the structure of params, None for no gradient")
+
+        if len(self._specs) == 1:
+            return tree.flatten_like(self._specs[0], values, mismatch)
+        if not isinstance(values, (list, tuple)) or len(values) != len(self._specs):
+            raise mismatch(f"no list of {len(self._specs)}, one entry for each group")
+        return [
+            leaf
+            for spec, value in zip(self._specs, values, strict=True)
+            for leaf in tree.flatten_like(spec, value, mismatch)
+        ]
+
+    def _matched(self, grads: Any) -> list[Array | None]:
+        leaves = self._flat(grads, "grads")
+        return [
+            None if g is None else _gradient(g, p)
+            for g, p in zip(leaves, self._parameters, strict=True)
+        ]
+
+    def _accumulated(self, gradients: Sequence[Array | None]) -> list[Array | None] | None:
+        """The mean of the last gradients when there are enough of them, else `None`."""
+        k = self._preset.settings.accumulate
+        sums = [
+            g if p.summed is None else p.summed if g is None else p.summed + g
+            for p, g in zip(self._parameters, gradients, strict=True)
+        ]
+        if self._micro + 1 == k:
+            return [None if s is None else np.asarray(s / k, s.dtype) for s in sums]
+        for p, s in zip(self._parameters, sums, strict=True):
+            p.summed = None if s is None else np.array(s)
+        self._micro += 1
+        return None
+
+    # --- looking at slots ---
+    @contextmanager
+    def swapped(self, slot: str) -> Iterator[None]:
+        """Inside, the parameters hold a slot's values (an average, say); after it, their own."""
+        holders = [p for p in self._parameters if slot in p.slots]
+        if not holders:
+            raise SlotError(
+                f"no slot {slot!r} in {self._preset.name}",
+                f"one of {', '.join(self._preset.own_slots) or 'none: it has no slots'}",
+            )
+        kept = [p.array.copy() for p in holders]
+        for p in holders:
+            np.copyto(p.array, p.slots[slot])
+        self._swapped = slot
+        try:
+            yield
+        finally:
+            for p, own in zip(holders, kept, strict=True):
+                np.copyto(p.array, own)
+            self._swapped = None
+
+    # --- checkpoints ---
+    def state_dict(self) -> dict[str, Any]:
+        """All that the optimizer keeps, as arrays and plain numbers (the weights are not in it)."""
+        return {
+            "rule": self._preset.name,
+            "steps": self.steps,
+            "seed": self._seed,
+            "micro": self._micro,
+            "shared": dict(self._shared),
+            "parameters": [
+                {
+                    "name": p.name,
+                    "identity": p.identity,
+                    "steps": p.steps,
+                    "slots": {k: v.copy() for k, v in p.slots.items()},
+                    "summed": None if p.summed is None else p.summed.copy(),
+                }
+                for p in self._parameters
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Take over a state; parameters are matched by name. Raises, and changes nothing, if it
+        belongs to another rule or does not fit; with ``strict=False`` what is missing keeps its
+        initial value, with a warning."""
+        if state.get("rule") != self._preset.name:
+            raise StateError(
+                f"the state of {state.get('rule')} for the rule {self._preset.name}",
+                "an optimizer of the same rule",
+            )
+        saved = {entry["name"]: entry for entry in state["parameters"]}
+        missing = [p.name for p in self._parameters if p.name not in saved]
+        extra = [name for name in saved if name not in {p.name for p in self._parameters}]
+        lacking = [
+            f"{p.name}.{slot}"
+            for p in self._parameters
+            if p.name in saved
+            for slot in p.slots
+            if slot not in saved[p.name]["slots"]
+        ]
+        self._missing([*missing, *lacking], extra, strict)
+        for p in self._parameters:
+            if p.name in saved:
+                _check_slots(p, saved[p.name]["slots"])
+        for p in self._parameters:
+            if (entry := saved.get(p.name)) is None:
+                continue
+            p.identity, p.steps = int(entry["identity"]), int(entry["steps"])
+            for slot, value in entry["slots"].items():
+                np.copyto(p.slots[slot], value)
+            p.summed = None if entry["summed"] is None else np.array(entry["summed"])
+        self.steps, self._micro = int(state["steps"]), int(state["micro"])
+        self._seed = None if state["seed"] is None else int(state["seed"])
+        self._shared |= {k: float(v) for k, v in state["shared"].items() if k in self._shared}
+
+    def _missing(self, missing: Sequence[str], extra: Sequence[str], strict: bool) -> None:
+        parts = [f"nothing for {', '.join(missing)}"] * bool(missing)
+        parts += [f"{', '.join(extra)}, which is not here"] * bool(extra)
+        if parts and strict:
+            raise StateError(f"the state has {' and '.join(parts)}", "strict=False to load the rest")
+        if parts:
+            warnings.warn(f"the state has {' and '.join(parts)}; the rest was loaded", stacklevel=3)
+
+    def save(self, path: str) -> None:
+        """Write weights and state to one ``.npz`` file, atomically; it holds data only."""
+        state = self.state_dict()
+        arrays: dict[str, Array] = {}
+        for p, entry in zip(self._parameters, state["parameters"], strict=True):
+            arrays[f"w/{p.name}"] = p.array
+            arrays |= {f"slot/{p.name}/{k}": v for k, v in entry.pop("slots").items()}
+            if (summed := entry.pop("summed")) is not None:
+                arrays[f"summed/{p.name}"] = summed
+        arrays["state"] = np.array(json.dumps({**state, "format": 1}))
+        directory = os.path.dirname(os.path.abspath(path))
+        handle, temporary = tempfile.mkstemp(dir=directory, suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def load(self, path: str, *, strict: bool = True) -> None:
+        """Read weights and state that `save` wrote; on an error nothing is changed."""
+        with np.load(path, allow_pickle=False) as file:
+            if "state" not in file.files:
+                raise StateError(f"{path} is no saved optimizer", "a file that .save wrote")
+            arrays = {name: file[name] for name in file.files}
+        state = json.loads(str(arrays["state"]))
+        for entry in state["parameters"]:
+            prefix = f"slot/{entry['name']}/"
+            entry["slots"] = {
+                k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)
+            }
+            entry["summed"] = arrays.get(f"summed/{entry['name']}")
+        weights = {p.name: arrays.get(f"w/{p.name}") for p in self._parameters}
+        for p in self._parameters:
+            if (saved := weights[p.name]) is not None and saved.shape != p.array.shape:
+                raise StateError(
+                    f"{path} has {p.name} of shape {saved.shape}, it is {p.array.shape}",
+                    "parameters of the same shapes",
+                )
+        self.load_state_dict(state, strict=strict)
+        for p in self._parameters:
+            if (saved := weights[p.name]) is not None:
+                np.copyto(p.array, saved)
+
+
+class SwappedError(StateError, RuntimeError):
+    """A step while the parameters hold a slot's values."""
+
+
+class SlotError(StateError, KeyError):
+    """No slot of that name."""
+
+    __str__ = Exception.__str__  # KeyError would quote the text
+
+
+def bind(rule: Rule[Any]) -> type[Optimizer]:
+    """The optimizer class of a rule."""
+    return type(rule.name, (Optimizer,), {"rule": rule, "__doc__": rule.__doc__})
+
+
+def _are_groups(params: Any) -> bool:
+    return (
+        isinstance(params, (list, tuple))
+        and bool(params)
+        and all(isinstance(g, dict) and "params" in g for g in params)
+    )
+
+
+def _writable(leaf: Any, name: str) -> Array:
+    if not isinstance(leaf, np.ndarray):
+        raise StateError(
+            f"the parameter {name} is a {type(leaf).__name__}", "a NumPy array of floats"
+        )
+    if leaf.dtype.kind != "f":
+        raise StateError(f"the parameter {name} is {leaf.dtype}", "float32 or float64")
+    if not leaf.flags.writeable:
+        raise StateError(f"the parameter {name} is read-only", "a copy: np.array(w)")
+    if any(stride == 0 and size > 1 for stride, size in zip(leaf.strides, leaf.shape, strict=True)):
+        raise StateError(
+            f"the parameter {name} is a broadcast view: its elements share memory",
+            "a copy: np.array(w)",
+        )
+    return leaf
+
+
+def _apart(array: Array, name: str, others: Sequence[Parameter]) -> None:
+    for other in others:
+        if np.may_share_memory(array, other.array) and np.shares_memory(array, other.array):
+            raise StateError(
+                f"the parameters {other.name} and {name} share memory: it would be updated twice",
+                "each array once, or copies",
+            )
+
+
+def _gradient(g: Any, p: Parameter) -> Array:
+    if not isinstance(g, (np.ndarray, np.generic)):
+        raise StateError(
+            f"the gradient of {p.name} is a {type(g).__name__}", "a NumPy array, or None"
+        )
+    if g.shape != p.array.shape:
+        raise StateError(
+            f"the gradient of {p.name} has shape {g.shape}, the parameter {p.array.shape}",
+            "the gradient of this parameter",
+        )
+    if g.dtype.kind != "f":
+        raise StateError(f"the gradient of {p.name} is {g.dtype}", "a float array")
+    return np.asarray(g)
+
+
+def _check_shapes(p: Parameter, result: Result) -> None:
+    """Sizes that only the arrays themselves could tell."""
+    names = ["w", *p.slots]
+    for name, old, new in zip(names, [p.array, *p.slots.values()], result.values, strict=False):
+        if np.shape(new) != old.shape:
+            raise SignatureError(
+                f"{p.rule.name} gives {name} of {p.name} the shape {np.shape(new)}, it is {old.shape}",
+                "a value of the same shape",
+            )
+
+
+def _check_slots(p: Parameter, saved: Mapping[str, Any]) -> None:
+    for slot, value in saved.items():
+        if slot not in p.slots:
+            raise StateError(f"the state has a slot {p.name}.{slot}, which is not here", "the same rule")
+        old, new = p.slots[slot], np.asarray(value)
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise StateError(
+                f"the state has {p.name}.{slot} as {new.dtype}{new.shape}, here it is "
+                f"{old.dtype}{old.shape}",
+                "the same parameters",
+            )
