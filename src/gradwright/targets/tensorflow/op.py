@@ -1,0 +1,176 @@
+"""Ops on tensors: native in eager mode, in `tf.function`, in XLA and in graphs of TensorFlow 1."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ... import emit, tree
+from ...derive import Function
+from ...errors import GradwrightError, SignatureError
+from ...op import Meta, Op, number_meta
+from ...signature import Layout, is_number
+from . import SPELLING
+
+_DTYPES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
+).split()
+_COMPOSITE = (tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
+
+
+# --- arguments ---------------------------------------------------------------------------------
+def _tensor(value: Any, name: str) -> Any:
+    """An argument as a dense tensor of real numbers; Python numbers become 64-bit, as in NumPy."""
+    if is_number(value):
+        return tf.constant(value, _number_dtype(value))
+    if isinstance(value, _COMPOSITE):
+        raise SignatureError(
+            f"{name} was called with a {type(value).__name__}",
+            "a dense tensor: tf.sparse.to_dense(x), x.to_tensor(), tf.convert_to_tensor(x)",
+        )
+    x = tf.convert_to_tensor(value)
+    if x.dtype.name not in _DTYPES:
+        raise SignatureError(f"{name} was called with {x.dtype.name}", "tensors of real numbers")
+    return x
+
+
+def _number_dtype(value: Any) -> Any:
+    if isinstance(value, float):
+        return tf.float64
+    return tf.bool if isinstance(value, bool) else tf.int64
+
+
+def _meta(value: Any, x: Any, name: str) -> Meta:
+    """What is known of an argument before its values."""
+    if is_number(value):
+        return number_meta(value)
+    if x.shape.rank is None:
+        raise SignatureError(
+            f"{name} was called with a tensor of unknown rank",
+            "x.set_shape([None, …]) or tf.ensure_shape(x, [None, …]) before the call",
+        )
+    return Meta(tuple(x.shape), x.dtype.name)
+
+
+# --- calling -----------------------------------------------------------------------------------
+def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
+    """Run an op on tensors, variables, NumPy arrays and numbers."""
+    xs = [_tensor(leaf, op.name) for leaf in leaves]
+    metas = [_meta(leaf, x, op.name) for leaf, x in zip(leaves, xs, strict=True)]
+    made = op.traced(metas, layout)
+    return tree.unflatten(made.out, bound(made.function)(*xs))
+
+
+def bound(function: Function) -> Callable[..., Sequence[Any]]:
+    """The function as a callable of tensors, which TensorFlow differentiates by its own rules."""
+    made = function.primal.programs
+    key = f"tensorflow {function.key}"
+    if key not in made:
+        made[key] = _bind(function)
+    return made[key]
+
+
+def _bind(function: Function) -> Callable[..., Sequence[Any]]:
+    run = emit.program(function.primal, function.name, SPELLING)
+    if not (function.wrt and function.smooth):
+        return run
+    shield = _shield(function)
+
+    # TensorFlow drops the rule of a call by keyword, so this is called with positional arguments
+    @tf.custom_gradient
+    def differentiable(*xs: Any) -> Any:
+        outs = run(*shield(xs))
+
+        def grad(*cts: Any) -> list[Any]:
+            return _pulled(function, xs, outs, cts)
+
+        return outs, grad
+
+    return differentiable
+
+
+def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
+    """Keep TensorFlow from differentiating the body, which forward mode would do.
+
+    In eager mode a ForwardAccumulator then uses our vjp, twice, which is right for a linear one.
+    In a graph, and for a vjp that is not linear, there is no such way, and it raises.
+    """
+    message = (
+        f"forward mode of {function.name}, where TensorFlow would not use its derivative; "
+        f"instead: gw.jvp({function.name}, primals, tangents)"
+    )
+
+    linear = functools.cache(lambda: _is_linear(function))
+
+    def shield(xs: Sequence[Any]) -> list[Any]:
+        if tf.executing_eagerly() and linear():
+            return [tf.stop_gradient(x) if x.dtype.is_floating else x for x in xs]
+        return [
+            tf.raw_ops.PreventGradient(input=x, message=message) if x.dtype.is_floating else x
+            for x in xs
+        ]
+
+    return shield
+
+
+def _is_linear(function: Function) -> bool:
+    """Whether the vjp is linear in the cotangent: only then there is a jvp."""
+    try:
+        return function.jvp is not None
+    except GradwrightError:
+        return False
+
+
+def _pulled(
+    function: Function, xs: Sequence[Any], outs: Sequence[Any], cts: Sequence[Any]
+) -> list[Any]:
+    """The cotangents of the inputs, by the function's own vjp, which is bound in the same way."""
+    vjp = function.vjp
+    # The outputs inside a custom gradient carry no gradient: where the rule reads them, they are
+    # computed again, and where it does not, a second derivative must not ask them for one.
+    if any(vjp.primal.reads(i) for i in vjp.primal.inputs[len(xs) : len(xs) + len(outs)]):
+        outs = bound(function)(*xs)
+    else:
+        outs = [tf.stop_gradient(out) for out in outs]
+    smooth = [_filled(cts[k], outs[k]) for k in function.smooth]
+    back = dict(zip(function.wrt, bound(vjp)(*xs, *outs, *smooth), strict=True))
+    return [back.get(k) for k in range(len(xs))]
+
+
+def _filled(ct: Any, out: Any) -> Any:
+    return tf.zeros_like(out) if ct is None else tf.convert_to_tensor(ct)
+
+
+# --- without tracing ---------------------------------------------------------------------------
+def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run the plain NumPy function on the values of tensors; asking for its gradient raises."""
+    if not tf.executing_eagerly():
+        raise GradwrightError(
+            f"{function.__name__} inside gw.eager() and in a graph, where tensors have no values",
+            "tf.config.run_functions_eagerly(True)",
+        )
+    leaves, spec = tree.flatten((args, kwargs))
+    shape: list[tree.Spec] = []
+
+    @tf.custom_gradient
+    def on_the_host(*xs: Any) -> Any:
+        arrays = iter([x.numpy() for x in xs])
+        values = [next(arrays) if tf.is_tensor(leaf) else leaf for leaf in leaves]
+        positional, named = tree.unflatten(spec, values)
+        outs, out = tree.flatten(function(*positional, **named))
+        shape[:] = [out]
+        return tuple(map(tf.convert_to_tensor, outs)), _no_gradient(function.__name__)
+
+    outs = on_the_host(*(tf.convert_to_tensor(leaf) for leaf in leaves if tf.is_tensor(leaf)))
+    return tree.unflatten(shape[0], outs)
+
+
+def _no_gradient(name: str) -> Callable[..., Any]:
+    def grad(*cts: Any) -> Any:
+        raise GradwrightError(
+            f"a gradient through {name}, which ran as plain NumPy inside gw.eager()",
+            "the call outside of gw.eager()",
+        )
+
+    return grad
