@@ -47,7 +47,9 @@ class Spelling:
     infix: bool = True
     frozen: str = "{name}"  # an array that the function captured
     integers: Mapping[str, str] = field(default_factory=dict)  # forms for integers and booleans
-    wraps: Mapping[str, str] = field(default_factory=dict)  # undoes a wider dtype's missing overflow
+    wraps: Mapping[str, str] = field(
+        default_factory=dict
+    )  # undoes a wider dtype's missing overflow
     strict: Collection[str] = ()  # primitives that take no bare numbers
     unsupported: Mapping[str, str] = field(default_factory=dict)  # what it cannot compute, and why
 
@@ -116,7 +118,10 @@ class _Printer:
             form = self.spelling.weak if alone else "{value}"
         else:
             form = self.spelling.scalar if alone else self.spelling.literal
-        return form.format(value=text, dtype=self.spelling.dtype(dtype), like=self.like)
+        # beside float16 some libraries compute with more digits of a number than it has
+        exact = repr(float(np.float16(value))) if dtype == "float16" else text
+        dtype = self.spelling.dtype(dtype)
+        return form.format(value=text, exact=exact, dtype=dtype, like=self.like)
 
     @property
     def like(self) -> str:
@@ -185,7 +190,10 @@ class _Printer:
     def filled(self, form: str, n: Node, xs: list[_Text]) -> _Text:
         if form == "{0}":
             return xs[0]
-        atoms = [x.at_least(10) if f"{{{k}}}." in form or f"{{{k}}}[" in form else x.text for k, x in enumerate(xs)]
+        atoms = [
+            x.at_least(10) if f"{{{k}}}." in form or f"{{{k}}}[" in form else x.text
+            for k, x in enumerate(xs)
+        ]
         text = form.format(
             *atoms,
             np=self.spelling.library,
@@ -212,8 +220,9 @@ class _Printer:
     # --- statements ---
     def statement(self, i: int) -> None:
         n = self.graph.nodes[i]
-        if n.prim in self.spelling.unsupported:
-            raise self.refused(n.prim, self.graph.lines.get(i, ""))
+        for key in (n.prim, f"{n.prim} {n.dtype}"):
+            if key in self.spelling.unsupported:
+                raise self.refused(key, self.graph.lines.get(i, ""))
         expression = self.expression(n)
         once = self.uses[i] == 1 and i not in self.graph.roots
         if once and len(expression.text) <= _WIDE and n.prim not in ("random_bits",):
@@ -223,10 +232,10 @@ class _Printer:
         line = self.graph.lines.get(i, "")
         self.lines.append(f"{name} = {expression.text}" + (f"  # {_short(line)}" if line else ""))
 
-    def refused(self, prim: str, line: str) -> TraceError:
+    def refused(self, key: str, line: str) -> TraceError:
         target = self.spelling.name
         return TraceError(
-            f"{prim} is not in the {target} target: {self.spelling.unsupported[prim]}",
+            f"{key} is not in the {target} target: {self.spelling.unsupported[key]}",
             f"another formula, or arrays that do not belong to {target}",
             where=line,
         )
@@ -241,7 +250,9 @@ class _Printer:
             text, base = self.ref(i).text, self.base(i)
             shares = base in taken or self.graph.nodes[base].prim in ("input", "const")
             taken.add(base)
-            results.append(self.spelling.copy.format(text) if shares and self.spelling.copy else text)
+            results.append(
+                self.spelling.copy.format(text) if shares and self.spelling.copy else text
+            )
         return [*self.lines, f"return {', '.join(results)}{',' if len(results) == 1 else ''}"]
 
     def base(self, i: int) -> int:

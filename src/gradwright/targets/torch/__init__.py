@@ -8,23 +8,20 @@ from typing import Any
 import torch
 
 from ...emit import Spelling
-from ...errors import TraceError
 from . import functions
 
-# torch has hardly any arithmetic for these two: they are held in wider integers.
-_HELD = {"uint16": "int32", "uint32": "int64"}
+# torch has hardly any arithmetic for these: they are held in signed integers, uint64 below 2**63.
+_HELD = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def dtype(name: str) -> str:
     """The dtype that holds a NumPy dtype, as source."""
-    if name == "uint64":
-        raise TraceError("torch has no arithmetic for uint64", "int64: x.astype(np.int64)")
     wide = {"int": "int64", "float": "float64", **_HELD}
     return f"torch.{wide.get(name, name)}"
 
 
 def held(name: str) -> torch.dtype | None:
-    """The wider dtype that stands for one without arithmetic."""
+    """The signed dtype that stands for one without arithmetic."""
     return getattr(torch, _HELD[name]) if name in _HELD else None
 
 
@@ -39,15 +36,11 @@ def _namespace() -> dict[str, Any]:
 
 
 _NUMBER = "torch.full((), {value}, dtype={dtype}, device={like}.device)"
-_SPECIAL = (
-    "erf erfc erfcx erfinv expit logit log_ndtr ndtr ndtri gammaln psi entr i0 i1 xlogy xlog1py zeta"
-).split()
-_HELPERS = (  # one or two arguments, spelled as functions of the module `functions`
-    "sign cbrt heaviside gamma betaln rel_entr erfcinv cosm1 hypot"
-).split()
+_SPECIAL = ("erf erfc erfcx erfinv expit logit log_ndtr ndtri psi entr i0 i1 xlogy xlog1py").split()
+_OWN = "sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv".split()
 _PAIRS = (
     "maximum minimum fmax fmin arctan2 hypot logaddexp logaddexp2 copysign heaviside nextafter "
-    "fmod logical_and logical_or logical_xor xlogy xlog1py rel_entr betaln zeta power"
+    "fmod logical_and logical_or logical_xor xlogy xlog1py rel_entr zeta"
 ).split()
 
 SPELLING = Spelling(
@@ -59,22 +52,32 @@ SPELLING = Spelling(
     frozen="{name}.to({like}.device)",
     scalar=_NUMBER,
     weak=_NUMBER,
+    literal="{exact}",
     copy="{0}.clone()",
     strict=_PAIRS,
     wraps={"uint16": "({0} & 0xFFFF)", "uint32": "({0} & 0xFFFFFFFF)"},
+    unsupported={
+        "global_sum": "a sum over all parameters belongs to a rule",
+        "betaln": "torch has no logarithm of the beta function; gammaln(a) + gammaln(b) - "
+        "gammaln(a + b) is accurate for moderate arguments",
+        "j0 float64": "torch.special.bessel_j0 is right to 1e-9 only; float32 is fine",
+        "j1 float64": "torch.special.bessel_j1 is right to 1e-8 only; float32 is fine",
+    },
     integers={
         "floor_divide": "floor_divide({args})",
         "remainder": "remainder({args})",
         "fmod": "fmod({args})",
-        "power": "power({args})",
-        "reciprocal": "floor_divide(torch.ones_like({0}), {0})",
+        "reciprocal": "reciprocal({0})",
+        "matmul": "matmul({args})",
+        "einsum": "einsum({subscripts}, {args})",
         "absolute": "absolute({0})",
         "argmax": "torch.argmax({0}.to(torch.int64), {only}, keepdim={keepdims})",
         "argmin": "torch.argmin({0}.to(torch.int64), {only}, keepdim={keepdims})",
     },
     forms={
         **{name: f"torch.special.{name}({{args}})" for name in _SPECIAL},
-        **{name: f"{name}({{args}})" for name in _HELPERS},
+        **{name: f"{name}({{args}})" for name in _OWN},
+        **{f"{name} bool": "{0}" for name in ("floor", "ceil", "trunc")},
         "positive": "{0}",
         "fabs": "torch.abs({0})",
         "rint": "torch.round({0})",

@@ -1,6 +1,8 @@
 """What torch has no name for, or gives another value than NumPy and SciPy do."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ from torch import Tensor
 from ... import philox
 
 __all__ = (
-    "np sign cbrt heaviside gamma betaln rel_entr erfcinv cosm1 hypot absolute floor_divide "
-    "remainder fmod power prod take unbroadcast scatter scatter_add random_bits"
+    "np sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv absolute floor_divide "
+    "remainder fmod reciprocal matmul einsum prod take unbroadcast scatter scatter_add random_bits"
 ).split()
 
 
@@ -33,10 +35,6 @@ def heaviside(x: Tensor, half: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), x, torch.heaviside(*torch.broadcast_tensors(x, half)))
 
 
-def hypot(x: Tensor, y: Tensor) -> Tensor:
-    return torch.hypot(x, y)
-
-
 def cosm1(x: Tensor) -> Tensor:
     """``cos(x) - 1`` without cancellation."""
     return -2 * torch.sin(0.5 * x) ** 2
@@ -52,14 +50,28 @@ def gamma(x: Tensor) -> Tensor:
     return torch.where(wide == 0, torch.copysign(value, wide), value).to(x.dtype)
 
 
-def betaln(x: Tensor, y: Tensor) -> Tensor:
-    a, b = x.to(torch.float64), y.to(torch.float64)
-    return (torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)).to(x.dtype)
+def gammaln(x: Tensor) -> Tensor:
+    """``log |Γ(x)|``; at -inf SciPy gives -inf."""
+    return torch.where(x == -math.inf, x, torch.lgamma(x))
+
+
+def zeta(x: Tensor, q: Tensor) -> Tensor:
+    """Hurwitz' zeta function, which vanishes where its first term underflows."""
+    value = torch.special.zeta(x, q)
+    return torch.where(torch.isnan(value) & (x > 1) & (q > 1e8), 0, value)
+
+
+def ndtr(x: Tensor) -> Tensor:
+    """The normal distribution function, accurate in its lower tail too."""
+    return 0.5 * torch.special.erfc(x * -math.sqrt(0.5))
 
 
 def rel_entr(x: Tensor, y: Tensor) -> Tensor:
     """``x log(x / y)``; 0 where x is 0, infinite outside the domain."""
-    inside = torch.where((x > 0) & (y > 0), x * torch.log(x / y), math.inf)
+    ratio = x / y
+    safe = (ratio > 0) & (ratio < math.inf)
+    log = torch.where(safe, torch.log(ratio), torch.log(x) - torch.log(y))
+    inside = torch.where((x > 0) & (y > 0), x * log, math.inf)
     value = torch.where((x == 0) & (y >= 0), 0, inside)
     return torch.where(torch.isnan(x) | torch.isnan(y), math.nan, value)
 
@@ -68,7 +80,7 @@ def erfcinv(x: Tensor) -> Tensor:
     return torch.special.ndtri(0.5 * x) * -math.sqrt(0.5)
 
 
-# --- integers, for which division by zero gives 0 in NumPy and raises in torch ------------------
+# --- integers and booleans, for which division by zero gives 0 in NumPy and raises in torch ------------------
 def absolute(x: Tensor) -> Tensor:
     return x.clone() if x.dtype is torch.bool else torch.abs(x)
 
@@ -89,8 +101,23 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(y == 0, 0, torch.fmod(x, _nonzero(y)))
 
 
-def power(x: Tensor, y: Tensor) -> Tensor:
-    return torch.pow(x, y)
+def reciprocal(x: Tensor) -> Tensor:
+    return torch.div(torch.ones_like(x), _nonzero(x), rounding_mode="trunc")
+
+
+def _product(product: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+    """A product of matrices in the dtype of its factors; booleans are counted, then compared."""
+    if xs[0].dtype is torch.bool:
+        return product(*(x.to(torch.float32) for x in xs)) != 0
+    return product(*xs).to(xs[0].dtype)
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    return _product(torch.matmul, x, y)
+
+
+def einsum(subscripts: str, *xs: Tensor) -> Tensor:
+    return _product(partial(torch.einsum, subscripts), *xs)
 
 
 # --- reductions, indexing ----------------------------------------------------------------------
