@@ -95,7 +95,9 @@ def _einsum(ct: Tracer, xs: Tracers, n: Node) -> list[Any]:
         others = [(t, x) for j, (t, x) in enumerate(zip(split, xs, strict=True)) if j != k]
         known = set(out).union(*(t for t, _ in others))
         kept = "".join(c for c in term if c in known)
-        back = np.einsum(f"{','.join([out, *(t for t, _ in others)])}->{kept}", ct, *(x for _, x in others))
+        back = np.einsum(
+            f"{','.join([out, *(t for t, _ in others)])}->{kept}", ct, *(x for _, x in others)
+        )
         lost = tuple(j for j, c in enumerate(term) if c not in known)
         cts.append(np.expand_dims(back, lost) if lost else back)
     return cts
@@ -176,11 +178,11 @@ def _apply(n: Node, xs: Tracers) -> Tracer:
 
 def _linear_jvp(n: Node, xs: Tracers, ts: Maybe) -> Tracer | None:
     if n.prim == "where":
-        return np.where(xs[0], *(zeros(x) if t is None else t for x, t in zip(xs[1:], ts[1:], strict=True)))
+        return np.where(
+            xs[0], *(zeros(x) if t is None else t for x, t in zip(xs[1:], ts[1:], strict=True))
+        )
     if n.prim in MULTILINEAR:
-        terms = [
-            _apply(n, [*xs[:k], t, *xs[k + 1 :]]) for k, t in enumerate(ts) if t is not None
-        ]
+        terms = [_apply(n, [*xs[:k], t, *xs[k + 1 :]]) for k, t in enumerate(ts) if t is not None]
         return sum(terms[1:], terms[0])
     if n.prim == "concatenate":
         return _apply(n, [zeros(x) if t is None else t for x, t in zip(xs, ts, strict=True)])
@@ -208,18 +210,32 @@ def _items(graph: Graph, env: Mapping[int, Tracer], call: int) -> list[Tracer]:
     return [node(at.graph, "item", [at], k=k) for k in range(len(function.outs))]
 
 
-def backward(graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer]) -> dict[int, Any]:
-    """The cotangent of every node, from cotangents of some."""
-    found: dict[int, Any] = dict(cts)
-    for i in reversed(graph.live(cts)):
+def _reached(graph: Graph, live: Sequence[int], wrt: Sequence[int]) -> set[int]:
+    """The nodes that change when some nodes do, as far as derivatives tell."""
+    found = set(wrt)
+    for i in live:
         n = graph.nodes[i]
-        if i not in found or n.prim in ("input", "const"):
+        if found.intersection(n.args) and (is_float(n.dtype) or n.prim == "call"):
+            found.update([i] if has_derivative(n.prim) else [])
+    return found
+
+
+def backward(
+    graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer], wrt: Sequence[int]
+) -> dict[int, Any]:
+    """The cotangent of every node that depends on `wrt`, from cotangents of some."""
+    found: dict[int, Any] = dict(cts)
+    live = graph.live(cts)
+    reached = _reached(graph, live, wrt)
+    for i in reversed(live):
+        n = graph.nodes[i]
+        if i not in found or i not in reached or i in wrt:
             continue
         if n.prim == "item":
             found.setdefault(n.args[0], {})[n["k"]] = found[i]
             continue
         xs = [env[a] for a in n.args]
-        active = [is_float(graph.nodes[a].dtype) and graph.nodes[a].prim != "const" for a in n.args]
+        active = [a in reached for a in n.args]
         with env[i].graph.written_at(graph.lines.get(i, "")):
             if n.prim == "call":
                 back = n["function"].pull(xs, _items(graph, env, i), found[i])
@@ -366,7 +382,7 @@ class Function:
             for k, ct in zip(self.smooth, cts, strict=True):
                 i = self.primal.outputs[k]
                 roots[i] = roots[i] + ct if i in roots else ct
-            got = backward(self.primal, env, roots)
+            got = backward(self.primal, env, roots, [self.primal.inputs[k] for k in self.wrt])
             return [got.get(i) for i in self.primal.inputs]
         if self.own.kind == "partials":
             partials = self.own.rule(xs, outs)
@@ -450,10 +466,14 @@ class Function:
             for axis, d in enumerate(x.dims)
             if ct.ndim >= x.ndim and ct.dims[axis - x.ndim + ct.ndim] != d
         ]
-        unknown = [("size", k, axis) for axis, d in narrow if d == 1 and not isinstance(x.dims[axis], int)]
+        unknown = [
+            ("size", k, axis) for axis, d in narrow if d == 1 and not isinstance(x.dims[axis], int)
+        ]
         if unknown:
             raise Specialise(unknown)
-        wrong = any(isinstance(d, int) and isinstance(x.dims[a], int) and x.dims[a] != 1 for a, d in narrow)
+        wrong = any(
+            isinstance(d, int) and isinstance(x.dims[a], int) and x.dims[a] != 1 for a, d in narrow
+        )
         if ct.ndim < x.ndim or ct.ndim > widest or wrong:
             raise SignatureError(
                 f"the vjp of {self.name} gives an array of shape {_shown(ct)} for the argument "
@@ -474,8 +494,8 @@ class Function:
         roots: dict[int, Tracer] = {}
         for i, v in zip(linear.primal.outputs, new, strict=True):
             roots[i] = roots[i] + v if i in roots else v
-        got = backward(linear.primal, env, roots)
         seeds = linear.primal.inputs[first:]
+        got = backward(linear.primal, env, roots, seeds)
         g.outputs = tuple(fit(got.get(i, 0), z).i for i, z in zip(seeds, old, strict=True))
         if any(g.reads(z.i) for z in old):
             what, mode = ("cotangent", "forward") if given == "vjp" else ("tangent", "reverse")
@@ -484,7 +504,9 @@ class Function:
                 "other mode does not follow from it",
                 f"{mode} mode only with a linear rule, .partials, or a rule for it",
             )
-        return Function(_without(g, [z.i for z in old]), f"{self.name}_{'jvp' if given == 'vjp' else 'vjp'}")
+        return Function(
+            _without(g, [z.i for z in old]), f"{self.name}_{'jvp' if given == 'vjp' else 'vjp'}"
+        )
 
     def pull(self, xs: Tracers, outs: Tracers, cts: Mapping[int, Tracer]) -> list[Any]:
         """Cotangents of the inputs (``None`` where there is none), from those of some outputs."""

@@ -72,11 +72,15 @@ def taken(d: Dim, start: int | None, stop: int | None, step: int | None) -> Dim:
 def broadcast(*shapes: Shape) -> Shape:
     """NumPy's rule; where sizes are not known the result is ``("bc", …)``, a set union."""
     rank = max(map(len, shapes), default=0)
-    return tuple(_broadcast([s[axis] for s in shapes if len(s) >= -axis]) for axis in range(-rank, 0))
+    return tuple(
+        _broadcast([s[axis] for s in shapes if len(s) >= -axis]) for axis in range(-rank, 0)
+    )
 
 
 def _broadcast(dims: Sequence[Dim]) -> Dim:
-    parts = {p for d in dims for p in (d[1:] if isinstance(d, tuple) and d[0] == "bc" else [d])} - {1}
+    parts = {p for d in dims for p in (d[1:] if isinstance(d, tuple) and d[0] == "bc" else [d])} - {
+        1
+    }
     ints = {p for p in parts if isinstance(p, int)}
     if len(ints) > 1:
         raise ValueError(f"sizes {sorted(ints)} do not broadcast")

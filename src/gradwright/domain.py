@@ -28,7 +28,9 @@ class Domain:
         An equation that keeps a bound can still round onto it: in float32, ``mod(-1e-9, 1)`` is 1.
         """
         low, high = (
-            np.asarray(keywords.get(b, b), w.dtype) if isinstance(w, np.ndarray) else _as(w, keywords.get(b, b))
+            np.asarray(keywords.get(b, b), w.dtype)
+            if isinstance(w, np.ndarray)
+            else _as(w, keywords.get(b, b))
             for b in (self.low, self.high)
         )
         if not self.has_low:

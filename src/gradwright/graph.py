@@ -67,6 +67,7 @@ class Graph:
     records: dict[str, int] = field(default_factory=dict)
     readable: set[int] = field(default_factory=set)  # inputs whose value the body may read
     programs: dict[str, Any] = field(default_factory=dict)  # made from it, one for each target
+    symbols: dict[int, str] = field(default_factory=dict)  # what a formula calls a node: ε
     line: str = ""  # where the equations come from that are being added, when that is known
     _seen: dict[Hashable, int] = field(default_factory=dict)
 

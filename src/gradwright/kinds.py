@@ -91,9 +91,7 @@ def accumulated(dtype: str) -> str:
 def _reduce(nodes: Nodes, prim: str, args: Nodes, params: Params) -> Type:
     (x,) = args
     axes, keep = params["axis"], params["keepdims"]
-    shape = tuple(
-        1 if a in axes else d for a, d in enumerate(x.shape) if keep or a not in axes
-    )
+    shape = tuple(1 if a in axes else d for a, d in enumerate(x.shape) if keep or a not in axes)
     out = {"all": "bool", "any": "bool", "argmax": "int64", "argmin": "int64"}.get(prim, x.dtype)
     return shape, accumulated(out) if prim in ("sum", "prod") else out
 
@@ -126,9 +124,7 @@ def _expand(x: Any, axes: Sequence[int]) -> Shape:
 _SHAPES: Mapping[str, Callable[[Nodes, Params], Shape]] = {
     "transpose": lambda args, p: tuple(args[0].shape[a] for a in p["axes"]),
     "expand_dims": lambda args, p: _expand(args[0], p["axis"]),
-    "squeeze": lambda args, p: tuple(
-        d for a, d in enumerate(args[0].shape) if a not in p["axis"]
-    ),
+    "squeeze": lambda args, p: tuple(d for a, d in enumerate(args[0].shape) if a not in p["axis"]),
     "getitem": lambda args, p: _getitem(args[0], p),
     "concatenate": lambda args, p: _concatenate(args, p["axis"]),
     "flip": lambda args, p: args[0].shape,

@@ -175,7 +175,9 @@ class Op(Generic[P]):
         kinds = inspect.Parameter
         parameters = inspect.signature(rule).parameters.values()
         got = [
-            p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
+            p.name
+            for p in parameters
+            if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
         ]
         variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
         options = [p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY]
@@ -254,7 +256,9 @@ class Op(Generic[P]):
             return None
         kind, rule = self._own
         arrays = [
-            s for name, s in zip(layout.names, layout.specs, strict=True) if name in self.signature.arrays
+            s
+            for name, s in zip(layout.names, layout.specs, strict=True)
+            if name in self.signature.arrays
         ]
         count = sum(map(tree.leaves_of, arrays))
         rest = sum(map(tree.leaves_of, layout.specs)) - count
@@ -281,7 +285,9 @@ class Op(Generic[P]):
                 )
             mismatch = functools.partial(_mismatch, f"the {kind} of {self.name} gives")
             pairs = zip(arrays, parts, strict=True)
-            return [x for s, part in pairs for x in tree.flatten_like(s, part, mismatch)] + [None] * rest
+            return [x for s, part in pairs for x in tree.flatten_like(s, part, mismatch)] + [
+                None
+            ] * rest
 
         def partials(xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
             positional, options = given(xs, outs)
@@ -306,7 +312,9 @@ class Op(Generic[P]):
             outs = tree.flatten_like(spec, rule(*positional, **options), mismatch)
             return [strong(lift(xs[0].graph, x)) for x in outs]
 
-        return Own(kind, {"partials": partials, "vjp": vjp, "jvp": jvp, "surrogate": surrogate}[kind])
+        return Own(
+            kind, {"partials": partials, "vjp": vjp, "jvp": jvp, "surrogate": surrogate}[kind]
+        )
 
     # --- looking at it ---
     def layer(self, **options: Any) -> Any:
@@ -320,13 +328,16 @@ class Op(Generic[P]):
         """The op traced on float32 arrays, to look at."""
         leaves, layout = self._placeholders()
         metas = [
-            Meta((None,) * rank, "float32") if leaf is None else number_meta(leaf) for leaf in leaves
+            Meta((None,) * rank, "float32") if leaf is None else number_meta(leaf)
+            for leaf in leaves
         ]
         return self.traced(metas, layout)
 
     def _placeholders(self) -> tuple[list[Any], Layout]:
         parameters = self.signature.python.parameters
-        missing = {n for n in self.signature.arrays if parameters[n].default is inspect.Parameter.empty}
+        missing = {
+            n for n in self.signature.arrays if parameters[n].default is inspect.Parameter.empty
+        }
         hole = object()
         values = {name: hole for name in missing}
         leaves, layout = self.signature.layout([], values)

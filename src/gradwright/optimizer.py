@@ -77,7 +77,11 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
                 f"{entry.rule.name} has no value for {name}", f"{name}=… when the optimizer is made"
             )
         # a 0-d array is a number
-        found[name] = value.item() if isinstance(value, (np.ndarray, np.generic)) and not value.ndim else value
+        found[name] = (
+            value.item()
+            if isinstance(value, (np.ndarray, np.generic)) and not value.ndim
+            else value
+        )
     return found
 
 
@@ -169,9 +173,7 @@ def _plain(
             s: shared[s] for s in e.rule.shared_slots
         }
         rng = Rng(w, e.steps + 1, e.identity, seed or 0)
-        state, new = e.rule.compute(
-            {"w": w, "g": g}, named, resolved(e, count), e.steps + 1, rng
-        )
+        state, new = e.rule.compute({"w": w, "g": g}, named, resolved(e, count), e.steps + 1, rng)
     finally:
         _collected.reset(tokens[0])
         _totals.reset(tokens[1])
@@ -187,8 +189,10 @@ def one_step(rule: Rule[Any], arrays: Sequence[Any], keywords: Mapping[str, Any]
     """``rule(w, g, *slots, **keywords)``: the new w, or (w, *slots), in the arrays' framework."""
     first = rule.equations[0]
     names = [*first.takes, *rule.own_slots]
-    if len(arrays) > len(names) or len(arrays) < len(first.takes) or any(
-        isinstance(a, (bool, int, float)) for a in arrays
+    if (
+        len(arrays) > len(names)
+        or len(arrays) < len(first.takes)
+        or any(isinstance(a, (bool, int, float)) for a in arrays)
     ):
         raise SignatureError(
             f"{rule.name} was called with {len(arrays)} positional values",

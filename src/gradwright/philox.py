@@ -84,5 +84,7 @@ def random_bits(
     if lane == "own":
         return words(0, size, step, identity, seed, draw).reshape(shape)
     pairs = words(0, size + size % 2, step, identity, seed, draw).reshape(-1, 2)
-    both = np.stack([pairs[:, 0]] * 2 if lane == "even" else [pairs[:, 1], pairs[:, 1] - QUARTER], 1)
+    both = np.stack(
+        [pairs[:, 0]] * 2 if lane == "even" else [pairs[:, 1], pairs[:, 1] - QUARTER], 1
+    )
     return both.reshape(-1)[:size].reshape(shape)

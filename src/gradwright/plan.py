@@ -29,7 +29,7 @@ class Stage:
 class Plan:
     """The pieces of one rule for parameters of one rank and dtype."""
 
-    arrays: int  # inputs of a parameter: w, g, slots, arrays given; the identity comes after them
+    graph: Graph  # all of it: (w, g, slots, arrays given, identity, shared slots, numbers…)
     stages: tuple[Stage, ...]
     final: Graph  # (arrays…, identity, all numbers read…) -> new w, new slots, what is recorded
     shared: int  # how many of the last stage's numbers are new values of shared slots
@@ -70,7 +70,7 @@ def make(graph: Graph, arrays: int, shared: Sequence[int], name: str) -> Plan:
             summed = summed + totals[level]
         stages.append(Stage(numbers, phase))
     final = _cut(graph, graph.inputs[: arrays + 1], known, kept, graph.records)
-    return Plan(arrays, tuple(stages), final, len(ends), tuple(map(len, totals)))
+    return Plan(graph, tuple(stages), final, len(ends), tuple(map(len, totals)))
 
 
 def _levels(graph: Graph, arrays: int) -> dict[int, int]:
@@ -186,7 +186,10 @@ def advance(
         sums: list[Any] = []
         for j, part in enumerate(parts):
             stage = part.plan.stages[level]
-            key = (id(part.plan), *(n if isinstance(n, (int, float)) else id(n) for n in part.numbers))
+            key = (
+                id(part.plan),
+                *(n if isinstance(n, (int, float)) else id(n) for n in part.numbers),
+            )
             if key not in memo:
                 memo[key] = tuple(run_numbers(stage.numbers)(*part.numbers, *totals))
             fresh = memo[key]
@@ -196,7 +199,9 @@ def advance(
             read[j] = (*read[j], *fresh)
             if stage.phase is not None:
                 terms = run(stage.phase)(*part.arrays, part.identity, *read[j])
-                sums = [add(s, t) for s, t in zip(sums, terms, strict=True)] if sums else list(terms)
+                sums = (
+                    [add(s, t) for s, t in zip(sums, terms, strict=True)] if sums else list(terms)
+                )
         totals += sums
     return [
         Result(tuple(run(p.plan.final)(*p.arrays, p.identity, *r)), s, tuple(p.plan.final.records))

@@ -70,6 +70,11 @@ def _larger(x: Any, y: Any) -> Any:
     return _as(x > y, x) + 0.5 * _as(x == y, x)
 
 
+def _nan(x: Any) -> Any:
+    """1 where x is no number: fmax and fmin give the other one."""
+    return _as(np.isnan(x), x)
+
+
 def _nonzero(x: Any) -> Any:
     return np.where(x == 0, 1, x)
 
@@ -124,13 +129,13 @@ _binary("remainder", lambda x, y, out: (1, -np.floor_divide(x, y)), y=(0.3, 3))
 _binary("fmod", lambda x, y, out: (1, -np.rint((x - out) / y)), y=(0.3, 3))
 _binary(
     "power",  # d/dx of x**0 is 0, also at x = 0; d/dy of 0**y is 0
-    lambda x, y, out: (y * x ** np.where(y == 0, 1, y - 1), out * np.log(_nonzero(x))),
+    lambda x, y, out: (np.where(y == 0, 0, y * x ** (y - 1)), out * np.log(_nonzero(x))),
     x=(0.2, 3),
 )
 _binary("maximum", lambda x, y, out: (_larger(x, y), _larger(y, x)))
 _binary("minimum", lambda x, y, out: (_larger(y, x), _larger(x, y)))
-_binary("fmax", lambda x, y, out: (_as(~(x < y), x) - 0.5 * _as(x == y, x), _larger(y, x)))
-_binary("fmin", lambda x, y, out: (_as(~(x > y), x) - 0.5 * _as(x == y, x), _larger(x, y)))
+_binary("fmax", lambda x, y, out: (_larger(x, y) + _nan(y), _larger(y, x) + _nan(x)))
+_binary("fmin", lambda x, y, out: (_larger(y, x) + _nan(y), _larger(x, y) + _nan(x)))
 _binary("arctan2", lambda x, y, out: (y / (x * x + y * y), -x / (x * x + y * y)), y=(0.3, 3))
 _binary("hypot", lambda x, y, out: (x / _nonzero(out), y / _nonzero(out)), x=(0.3, 3))
 _binary("logaddexp", lambda x, y, out: (np.exp(x - out), np.exp(y - out)))
@@ -191,12 +196,9 @@ _scipy2(
 _scipy2("zeta", lambda x, y, out: (None, -x * _special("zeta", x + 1, y)), 1.5, 4, 0.5, 4)
 
 # --- comparisons, logic, integers: no derivative -----------------------------------------------
-for _name in (
-    "equal not_equal less less_equal greater greater_equal "
-    "logical_and logical_or logical_xor logical_not isnan isinf isfinite signbit"
-).split():
+for _name in ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite", "signbit"]:
     _row(_name, "compare")
-for _name in "bitwise_and bitwise_or bitwise_xor invert left_shift right_shift".split():
+for _name in ["bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"]:
     _row(_name, "integer", domain=((0, 7), (0, 7)))
 _row("where", "select")
 
@@ -222,16 +224,14 @@ _row("sum", "reduce", lambda x, out, axis: 1)
 _row("prod", "reduce", lambda x, out, axis: _product_of_others(x, axis))
 _row("max", "reduce", lambda x, out, axis: _shared(_as(x == out, x), axis))
 _row("min", "reduce", lambda x, out, axis: _shared(_as(x == out, x), axis))
-for _name in "all any argmax argmin".split():
+for _name in ["all", "any", "argmax", "argmin"]:
     _row(_name, "reduce")
 _row("cumsum", "scan")
 
 # --- shapes, indexing, contractions, casts: linear ---------------------------------------------
-for _name in (
-    "reshape transpose expand_dims squeeze broadcast_to getitem concatenate flip roll take"
-).split():
+for _name in ["reshape", "transpose", "expand_dims", "squeeze", "broadcast_to", "getitem", "concatenate", "flip", "roll", "take"]:
     _row(_name, "shape")
-for _name in "matmul einsum".split():
+for _name in ["matmul", "einsum"]:
     _row(_name, "contract")
 _row("astype", "cast")
 

@@ -36,26 +36,36 @@ class Rng:
 
     def bits(self, size: Any = None) -> Any:
         """32 random bits for each element, as uint32."""
-        return self._bits(self._next_draw(size), "own")
+        return self._named("bits", self._bits(self._next_draw(size), "own"))
+
+    def _named(self, symbol: str, x: Any) -> Any:
+        """Give a draw its sign in formulas; later draws of a rule get a number."""
+        if isinstance(x, Tracer):
+            k = sum(name.startswith(symbol) for name in x.graph.symbols.values())
+            x.graph.symbols.setdefault(x.i, symbol if not k else f"{symbol}{k + 1}")
+        return x
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """Uniform on [low, high): multiples of 2**-24 of its length."""
-        unit = (self.bits(size) >> 8).astype(np.float32) * 2.0**-24
+        unit = self._unit(size)
         return unit if (low, high) == (0.0, 1.0) else low + unit * (high - low)
+
+    def _unit(self, size: Any) -> Any:
+        bits = self._bits(self._next_draw(size), "own")
+        return self._named("u", (bits >> 8).astype(np.float32) * 2.0**-24)
 
     def integers(self, low: int, high: int | None = None, size: Any = None) -> Any:
         """Integers from [low, high), or from [0, low); at most 2**24 of them."""
         start, stop = (0, low) if high is None else (low, high)
         if not 0 < stop - start <= 2**24:
             raise SignatureError(f"integers from [{start}, {stop})", "between 1 and 2**24 of them")
-        unit = (self.bits(size) >> 8).astype(np.float32) * 2.0**-24
-        return np.floor(unit * (stop - start)).astype(np.int32) + start
+        return np.floor(self._unit(size) * (stop - start)).astype(np.int32) + start
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Normal with mean `loc` and standard deviation `scale`, by Box and Muller."""
         draw = self._next_draw(size)
         u = ((self._bits(draw, "even") >> 8) + 1).astype(np.float32) * 2.0**-24  # in (0, 1]
-        z = np.sqrt(-2 * np.log(u)) * _cosine(self._bits(draw, "turn"))
+        z = self._named("ε", np.sqrt(-2 * np.log(u)) * _cosine(self._bits(draw, "turn")))
         z = z if scale == 1.0 else scale * z
         return z if loc == 0.0 else loc + z
 

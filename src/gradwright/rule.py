@@ -47,7 +47,8 @@ class Options:
         for name, allowed in self.ALLOWED.items():
             if (value := getattr(self, name)) not in allowed:
                 raise SignatureError(
-                    f"{name}={value!r} is not in this version", f"{name}={' or '.join(map(repr, allowed))}"
+                    f"{name}={value!r} is not in this version",
+                    f"{name}={' or '.join(map(repr, allowed))}",
                 )
         if not isinstance(self.accumulate, int) or self.accumulate < 1:
             raise SignatureError(f"accumulate={self.accumulate!r}", "a number of steps, at least 1")
@@ -188,7 +189,8 @@ class Rule(Generic[P]):
         for name in keywords:
             if name not in known:
                 raise SignatureError(
-                    f"{self.name} has no keyword {name}", f"one of {', '.join(sorted(known)) or 'none'}"
+                    f"{self.name} has no keyword {name}",
+                    f"one of {', '.join(sorted(known)) or 'none'}",
                 )
 
     def options(self, *, domain: str | None = None, **options: Any) -> "Rule[P]":
@@ -201,7 +203,8 @@ class Rule(Generic[P]):
         names = {f.name for f in fields(Options)}
         if unknown := set(options) - names:
             raise SignatureError(
-                f"no option {', '.join(sorted(unknown))}", f"one of {', '.join(sorted(names | {'domain'}))}"
+                f"no option {', '.join(sorted(unknown))}",
+                f"one of {', '.join(sorted(names | {'domain'}))}",
             )
         equations = list(self.equations)
         if domain is not None:
@@ -264,9 +267,7 @@ class Rule(Generic[P]):
         extra = [leaf for leaf, m in zip(leaves, given, strict=True) if not is_number_meta(m)]
         numbers = [leaf for leaf, m in zip(leaves, given, strict=True) if is_number_meta(m)]
         plan = self._plan_for(metas, given, layout)
-        return Part(
-            plan, name, (*arrays, *extra), identity, (*shared, *numbers, step, seed)
-        )
+        return Part(plan, name, (*arrays, *extra), identity, (*shared, *numbers, step, seed))
 
     def _plan_for(self, metas: Sequence[Meta], given: Sequence[Meta], layout: Layout) -> Plan:
         w = metas[0].shape
@@ -287,11 +288,6 @@ class Rule(Generic[P]):
             return _Tracing(self, metas, given, layout, fixed).plan()
 
         return self._plans.get(kind, known, make)
-
-    def graph(self, rank: int = 1) -> Graph:
-        """The whole graph of the rule for float32 parameters of a rank, to look at."""
-        metas, given, layout = self._example(rank)
-        return _Tracing(self, metas, given, layout, {}).graph()
 
     def example_plan(self, rank: int = 1) -> Plan:
         """The plan of the rule for float32 parameters of a rank, to look at."""
@@ -404,10 +400,8 @@ class _Tracing:
         arrays = len(self.metas) + sum(not is_number_meta(m) for m in self.given)
         own = 1 + len(self.rule.own_slots)
         shared = range(own, own + len(self.rule.shared_slots))
-        return planning.make(self.graph(), arrays, shared, self.rule.name)
-
-    def graph(self) -> Graph:
-        return trace(self.build, self.rule.name)
+        graph = trace(self.build, self.rule.name)
+        return planning.make(graph, arrays, shared, self.rule.name)
 
     def build(self, graph: Graph) -> list[Tracer]:
         own, shared = self.rule.own_slots, self.rule.shared_slots
@@ -591,15 +585,27 @@ def chain(*rules: Rule[Any]) -> Rule[Any]:
     """
     for r in rules:
         if not isinstance(r, Rule) or isinstance(r, Partition):
-            raise SignatureError(f"gw.chain of {r!r}", "rules; a partition of chains, not the reverse")
+            raise SignatureError(
+                f"gw.chain of {r!r}", "rules; a partition of chains, not the reverse"
+            )
     equations = [e for r in rules for e in r.equations]
     late = next(
-        (e for k, e in enumerate(equations) if e.rewrites == "g" and any(b.rewrites == "w" for b in equations[:k])),
+        (
+            e
+            for k, e in enumerate(equations)
+            if e.rewrites == "g" and any(b.rewrites == "w" for b in equations[:k])
+        ),
         None,
     )
     if not equations or late is not None:
-        what = f"{late.name} rewrites g after w was updated, so nothing reads it" if late else "no rules"
-        raise SignatureError(f"gw.chain: {what}", "gradient rules first, then the update, then projections")
+        what = (
+            f"{late.name} rewrites g after w was updated, so nothing reads it"
+            if late
+            else "no rules"
+        )
+        raise SignatureError(
+            f"gw.chain: {what}", "gradient rules first, then the update, then projections"
+        )
     changed = [r.settings for r in rules if r.settings != _DEFAULT]
     if len(changed) > 1:
         raise SignatureError(

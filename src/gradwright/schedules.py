@@ -70,8 +70,8 @@ def cosine(start: float, steps: int, *, end: float = 0.0, warmup: int = 0) -> Sc
     """
     _positive(steps, "steps")
     text = f"cosine({start}, {steps}{_option(end=end, warmup=warmup)})"
-    part = lambda count: end + (start - end) * (
-        0.5 + 0.5 * np.cos(np.pi * np.minimum(count / steps, 1.0))
+    part = lambda count: (
+        end + (start - end) * (0.5 + 0.5 * np.cos(np.pi * np.minimum(count / steps, 1.0)))
     )
     return _warm(part, start, warmup, text)
 

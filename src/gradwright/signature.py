@@ -16,7 +16,9 @@ def is_number(value: Any) -> bool:
 
 def is_static(value: Any) -> bool:
     """Whether a value is part of the program: strings, None, enums; numbers and arrays are not."""
-    return value is None or isinstance(value, (str, bytes, enum.Enum, type, slice)) or callable(value)
+    return (
+        value is None or isinstance(value, (str, bytes, enum.Enum, type, slice)) or callable(value)
+    )
 
 
 @dataclass(frozen=True)

@@ -7,40 +7,41 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .derive import backward, fit, forward, zeros
+from .derive import backward, fit, forward
 from .errors import SignatureError, TraceError
+from .graph import Graph
 from .op import Op
 from .trace import Tracer, lift
-from .trace.tracer import graph_of, is_float, node
+from .trace.tracer import here, is_float, node
 
 Argnums = int | tuple[int, ...]
 
 
-def _variables(args: Sequence[Any], argnums: Sequence[int]) -> tuple[list[Any], list[Tracer]]:
-    """The arguments, those to differentiate by as variables of their own."""
-    graph = graph_of(tree.flatten(list(args))[0])
-    assert graph is not None, "differentiation runs inside a trace"
-    found: list[Tracer] = []
+def _variables(
+    args: Sequence[Any], argnums: Sequence[int]
+) -> tuple[list[Any], list[Tracer | None]]:
+    """The arguments, those to differentiate by as variables of their own; integers have none."""
+    graph = here(*tree.flatten(list(args))[0])
+    found: list[Tracer | None] = []
     new = list(args)
     for k in argnums:
         leaves, spec = tree.flatten(args[k])
-        variables = []
-        for leaf in leaves:
-            x = lift(graph, leaf)
-            if not is_float(x.node.dtype):
-                raise SignatureError(
-                    f"a derivative by argument {k}, which is {x.node.dtype}",
-                    "a float argument: x.astype(np.float32)",
-                )
-            # a name of its own, so that an equal value elsewhere is not differentiated by
-            variables.append(node(graph, "variable", [x], id=len(graph.nodes)))
-        new[k] = tree.unflatten(spec, variables)
+        variables = [_variable(lift(graph, leaf)) for leaf in leaves]
+        pairs = zip(leaves, variables, strict=True)
+        new[k] = tree.unflatten(spec, [leaf if v is None else v for leaf, v in pairs])
         found += variables
     return new, found
 
 
-def _environment(x: Tracer) -> dict[int, Tracer]:
-    return {i: Tracer(x.graph, i) for i in range(len(x.graph.nodes))}
+def _variable(x: Tracer) -> Tracer | None:
+    """x under a name of its own, so that an equal value elsewhere is not differentiated by."""
+    if not is_float(x.node.dtype):
+        return None
+    return node(x.graph, "variable", [x], id=len(x.graph.nodes))
+
+
+def _environment(graph: Graph) -> dict[int, Tracer]:
+    return {i: Tracer(graph, i) for i in range(len(graph.nodes))}
 
 
 def _positions(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
@@ -53,13 +54,11 @@ def _positions(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     return tuple(k % count for k in asked)
 
 
-def _pulled(out: Tracer, ct: Any, variables: Sequence[Tracer]) -> list[Tracer]:
-    got = backward(out.graph, _environment(out), {out.i: fit(ct, out)})
-    return _or_zeros(got, variables)
-
-
-def _or_zeros(found: dict[int, Any], xs: Sequence[Tracer]) -> list[Tracer]:
-    return [found[x.i] if x.i in found else zeros(x) for x in xs]
+def _pulled(graph: Graph, cts: dict[int, Tracer], variables: Sequence[Tracer | None]) -> list[Any]:
+    """The cotangents of the variables, ``None`` where there is none."""
+    smooth = [x for x in variables if x is not None]
+    got = backward(graph, _environment(graph), cts, [x.i for x in smooth])
+    return [None if x is None else fit(got.get(x.i, 0), x) for x in variables]
 
 
 def _derivative(
@@ -72,16 +71,20 @@ def _derivative(
     def body(*args: Any, **options: Any) -> Any:
         positions = _positions(argnums, len(args), name)
         new, variables = _variables(args, positions)
-        out = function(*new, **options)
-        if not isinstance(out, Tracer):
-            out = lift(variables[0].graph, out)
+        graph = here(*tree.flatten(list(args))[0])
+        if any(x is None for x in variables):
+            raise SignatureError(
+                f"the gradient of {name} by an argument of integers",
+                "argnums of float arguments, or x.astype(np.float32)",
+            )
+        out = lift(graph, function(*new, **options))
         if out.ndim or not is_float(out.node.dtype):
             raise TraceError(
                 f"the gradient of {name}, whose value is {out.node.dtype} with {out.ndim} "
                 "dimensions",
                 "a function that returns one float: np.sum or np.mean of it",
             )
-        back = iter(_pulled(out, 1, variables))
+        back = iter(_pulled(graph, {out.i: fit(1, out)}, variables))
         parts = [
             tree.unflatten(spec, [next(back) for _ in range(tree.leaves_of(spec))])
             for spec in (tree.flatten(args[k])[1] for k in positions)
@@ -118,6 +121,8 @@ def value_and_grad(
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """Return ``f(*primals)`` and the function from a cotangent of it to those of the primals.
 
+    Integers have none: their place holds ``None``.
+
     >>> import numpy as np, gradwright as gw
     >>> out, pull = gw.vjp(np.sin, np.array([0.0]))
     >>> pull(np.array([2.0]))
@@ -126,7 +131,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
 
     def pull_body(ct: Any, *args: Any) -> Any:
         new, variables = _variables(args, range(len(args)))
-        outs = [lift(variables[0].graph, out) for out in tree.flatten(function(*new))[0]]
+        graph = here(*tree.flatten(list(args))[0])
+        outs = [lift(graph, out) for out in tree.flatten(function(*new))[0]]
         cts = tree.flatten(ct)[0]
         if len(cts) != len(outs):
             raise SignatureError(
@@ -137,8 +143,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
             if is_float(out.node.dtype):
                 c = fit(c, out)
                 roots[out.i] = roots[out.i] + c if out.i in roots else c
-        got = backward(variables[0].graph, _environment(variables[0]), roots)
-        back = iter(_or_zeros(got, variables))
+        back = iter(_pulled(graph, roots, variables))
         specs = [tree.flatten(arg)[1] for arg in args]
         return tuple(
             tree.unflatten(s, [next(back) for _ in range(tree.leaves_of(s))]) for s in specs
@@ -159,15 +164,19 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
 
     def body(primals: Any, tangents: Any) -> Any:
         new, variables = _variables(primals, range(len(primals)))
+        graph = here(*tree.flatten(list(primals))[0])
         leaves, spec = tree.flatten(function(*new))
-        graph = variables[0].graph
         outs = [lift(graph, out) for out in leaves]
         ts = tree.flatten_like(tree.flatten(tuple(primals))[1], tuple(tangents), _no_fit)
-        known = {
-            x.i: fit(t, x) for x, t in zip(variables, ts, strict=True) if t is not None
-        }
-        got = forward(graph, _environment(variables[0]), known, [out.i for out in outs])
-        return tree.unflatten(spec, outs), tree.unflatten(spec, _or_zeros(got, outs))
+        known = {}
+        for x, t in zip(variables, ts, strict=True):
+            if x is None and t is not None:
+                raise SignatureError("a tangent of integers", "None for arguments of integers")
+            if x is not None and t is not None:
+                known[x.i] = fit(t, x)
+        got = forward(graph, _environment(graph), known, [out.i for out in outs])
+        moved = [fit(got.get(out.i, 0), out) for out in outs]
+        return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
     return Op(body)(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
 
@@ -176,9 +185,10 @@ def _no_fit(what: str) -> SignatureError:
     return SignatureError(f"the tangents have {what}", "tangents like the primals")
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose parameters are its arrays: those of a ufunc are out, where, dtype, …"""
-    return (lambda *args: function(*args)) if isinstance(function, np.ufunc) else function
+def _plain(function: Any) -> Callable[..., Any]:
+    """A function whose parameters are its arrays: those of NumPy's are out, where, dtype, …"""
+    numpys = isinstance(function, np.ufunc) or (function.__module__ or "").startswith("numpy")
+    return (lambda *args: function(*args)) if numpys else function
 
 
 def stop_gradient(x: Any, /) -> Any:

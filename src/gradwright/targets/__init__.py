@@ -8,7 +8,13 @@ from typing import Any
 from ..errors import SignatureError
 
 # The framework that a type belongs to, by the package that defines it (or a base of it).
-_PACKAGES = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "jaxlib": "jax", "keras": "keras"}
+_PACKAGES = {
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "keras": "keras",
+}
 BOUND = ("numpy", "torch", "tensorflow")
 
 

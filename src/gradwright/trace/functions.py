@@ -124,7 +124,9 @@ def squeeze(a: Tracer, axis: Any = None) -> Tracer:
     )
     wrong = [k for k in axes if a.dims[k] != 1 and isinstance(a.dims[k], int)]
     if wrong:
-        raise TraceError(f"axis {wrong[0]} of size {a.dims[wrong[0]]} squeezed", "an axis of size 1")
+        raise TraceError(
+            f"axis {wrong[0]} of size {a.dims[wrong[0]]} squeezed", "an axis of size 1"
+        )
     return node(a.graph, "squeeze", [a], axis=axes) if axes else a
 
 
@@ -213,8 +215,12 @@ def roll(a: Tracer, shift: Any, axis: Any = None) -> Tracer:
         return reshape(roll(ravel(a), shift, 0), a.shape)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    pairs = tuple((operator.index(s), axes_of(k, a.ndim)[0]) for s, k in zip(shifts, axes, strict=True))
-    return node(a.graph, "roll", [a], shift=tuple(s for s, _ in pairs), axis=tuple(k for _, k in pairs))
+    pairs = tuple(
+        (operator.index(s), axes_of(k, a.ndim)[0]) for s, k in zip(shifts, axes, strict=True)
+    )
+    return node(
+        a.graph, "roll", [a], shift=tuple(s for s, _ in pairs), axis=tuple(k for _, k in pairs)
+    )
 
 
 @_implements(np.diff)
@@ -238,7 +244,11 @@ def where(condition: Any, /, *choices: Any) -> Tracer:
     dtype = loop("add", [x.node.dtype, y.node.dtype])[1]
     # NumPy gives an array for numbers too: then it is 64-bit
     dtype = np.dtype({"int": "int64", "float": "float64"}.get(dtype, dtype)).name
-    return node(c.graph, "where", [cast(c, "bool"), cast(x, dtype), cast(y, dtype)])
+    c, x, y = cast(c, "bool"), cast(x, dtype), cast(y, dtype)
+    if c.node.prim == "const" and not c.dims:  # known while tracing, as in the derivative of x**2
+        chosen = x if c.node["value"] else y
+        return resized("broadcast_to", chosen, dims.broadcast(x.dims, y.dims))
+    return node(c.graph, "where", [c, x, y])
 
 
 def _lifted(like: Tracer, value: Any) -> Tracer:
@@ -254,7 +264,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 @_implements(np.clip)
-def clip(a: Any, /, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def clip(
+    a: Any, /, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Any:
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     if low is not None:
         a = np.maximum(a, low)
@@ -397,14 +409,21 @@ def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
     if len(terms) != len(ranks):
         raise TraceError(f"{subscripts!r} for {len(ranks)} arrays", "one term for each array")
     free = [c for c in string.ascii_letters if c not in subscripts]
-    dotted = [r - len(t.replace("...", "")) if "..." in t else 0 for t, r in zip(terms, ranks, strict=True)]
+    dotted = [
+        r - len(t.replace("...", "")) if "..." in t else 0
+        for t, r in zip(terms, ranks, strict=True)
+    ]
     dots = free[: max(dotted, default=0)]
     if not arrow:
         once = sorted(c for c in set(left) - set(".,") if left.count(c) == 1)
         right = ("..." if dots else "") + "".join(once)
-    spelled = [t.replace("...", "".join(dots[len(dots) - k :])) for t, k in zip(terms, dotted, strict=True)]
+    spelled = [
+        t.replace("...", "".join(dots[len(dots) - k :])) for t, k in zip(terms, dotted, strict=True)
+    ]
     if any(len(t) != r for t, r in zip(spelled, ranks, strict=True)):
-        raise TraceError(f"{subscripts!r} for arrays of {list(ranks)} dimensions", "a letter an axis")
+        raise TraceError(
+            f"{subscripts!r} for arrays of {list(ranks)} dimensions", "a letter an axis"
+        )
     return ",".join(spelled) + "->" + right.replace("...", "".join(dots))
 
 

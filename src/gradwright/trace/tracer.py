@@ -320,7 +320,10 @@ def cast(x: Tracer, dtype: str) -> Tracer:
     if np.dtype(dtype if dtype not in WEAK else "f8").kind not in "biuf":
         raise TraceError(f"{dtype} arrays cannot be traced", "an array of real numbers")
     if x.node.prim == "const" and not x.dims:
-        value, kind = x.node["value"], {"int": int, "float": float}.get(dtype, number_dtype(dtype).type)
+        value, kind = (
+            x.node["value"],
+            {"int": int, "float": float}.get(dtype, number_dtype(dtype).type),
+        )
         with np.errstate(all="ignore"):
             try:
                 value = kind(value)

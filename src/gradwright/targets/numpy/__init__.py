@@ -59,13 +59,18 @@ _KEEP = "{0}.%s(axis={axis}, keepdims={keepdims})"
 SPELLING = Spelling(
     name="numpy",
     library="np",
-    dtype=lambda dtype: f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype)}",
+    dtype=lambda dtype: (
+        f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype) }"
+    ),
     namespace=_namespace,
     constant=lambda array: array,
     copy="np.array({0})",
     forms={
         **{name: _KEEP % name for name in ("sum", "prod", "max", "min", "all", "any")},
-        **{name: "np.%s({0}, axis={only}, keepdims={keepdims})" % name for name in ("argmax", "argmin")},
+        **{
+            name: "np.%s({0}, axis={only}, keepdims={keepdims})" % name
+            for name in ("argmax", "argmin")
+        },
         "cumsum": "{0}.cumsum(axis={axis})",
         "astype": "{out}({0})",
         "reshape": "{0}.reshape({shape})",

@@ -82,9 +82,7 @@ class Optimizer:
         self._parameters: list[Parameter] = []
         self._specs: list[tree.Spec] = []
         self._shared = {
-            s: value.initial
-            for s in preset.slots
-            if isinstance(value := preset.initial(s), Shared)
+            s: value.initial for s in preset.slots if isinstance(value := preset.initial(s), Shared)
         }
         self._micro = 0
         self._swapped: str | None = None
@@ -337,7 +335,9 @@ class Optimizer:
         parts = [f"nothing for {', '.join(missing)}"] * bool(missing)
         parts += [f"{', '.join(extra)}, which is not here"] * bool(extra)
         if parts and strict:
-            raise StateError(f"the state has {' and '.join(parts)}", "strict=False to load the rest")
+            raise StateError(
+                f"the state has {' and '.join(parts)}", "strict=False to load the rest"
+            )
         if parts:
             warnings.warn(f"the state has {' and '.join(parts)}; the rest was loaded", stacklevel=3)
 
@@ -465,7 +465,9 @@ def _check_shapes(p: Parameter, result: Result) -> None:
 def _check_slots(p: Parameter, saved: Mapping[str, Any]) -> None:
     for slot, value in saved.items():
         if slot not in p.slots:
-            raise StateError(f"the state has a slot {p.name}.{slot}, which is not here", "the same rule")
+            raise StateError(
+                f"the state has a slot {p.name}.{slot}, which is not here", "the same rule"
+            )
         old, new = p.slots[slot], np.asarray(value)
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise StateError(

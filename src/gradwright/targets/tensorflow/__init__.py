@@ -62,7 +62,7 @@ def _namespace() -> dict[str, Any]:
 SPELLING = Spelling(
     name="tensorflow",
     library="tf.math",
-    dtype=lambda dtype: f"tf.{ {'int': 'int64', 'float': 'float64'}.get(dtype, dtype)}",
+    dtype=lambda dtype: f"tf.{ {'int': 'int64', 'float': 'float64'}.get(dtype, dtype) }",
     namespace=_namespace,
     # a tensor made here would belong to the graph that happens to be built now
     constant=lambda array: array,

@@ -282,7 +282,9 @@ def scatter(x: Any, shape: _Sequence[Any], index: tuple[Any, ...]) -> Any:
         begin.append(0 if entry.start is None else entry.start)
         end.append(0 if entry.stop is None else entry.stop)
         strides.append(entry.step or 1)
-    shape, begin, end, strides = (tf.convert_to_tensor(v, tf.int64) for v in (shape, begin, end, strides))
+    shape, begin, end, strides = (
+        tf.convert_to_tensor(v, tf.int64) for v in (shape, begin, end, strides)
+    )
     return tf.raw_ops.StridedSliceGrad(
         shape=shape,
         begin=begin,
