@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
+import numpy
 
 from . import dims
 from .dims import Shape
@@ -21,6 +21,8 @@ from .primitives import PRIMITIVES
 from .trace.functions import resized
 from .trace.indexing import scattered
 from .trace.tracer import Specialise, Tracer, cast, is_float, lift, node
+
+np: Any = numpy  # applied to tracers, which its stubs do not know
 
 Tracers = Sequence[Tracer]
 Maybe = Sequence[Tracer | None]
@@ -38,7 +40,7 @@ def narrowed(value: Any, x: Tracer) -> Tracer:
     if not ct.ndim:
         ct = cast(ct, x.node.dtype)  # a weak number has no dimensions
     if ct.ndim < x.ndim:
-        ct = np.expand_dims(ct, tuple(range(x.ndim - ct.ndim)))  # type: ignore[call-overload]
+        ct = np.expand_dims(ct, tuple(range(x.ndim - ct.ndim)))
     extra = ct.ndim - x.ndim
     target = tuple(1 if d == 1 else e for d, e in zip(ct.dims[extra:], x.dims, strict=True))
     return cast(unbroadcast(ct, target), x.node.dtype)
@@ -78,7 +80,7 @@ def _parts(ct: Tracer, xs: Tracers, n: Node) -> list[Tracer]:
 
 def _matmul(ct: Tracer, xs: Tracers, n: Node) -> list[Any]:
     a, b = xs
-    return [ct @ np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2) @ ct]  # type: ignore[call-overload]
+    return [ct @ np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2) @ ct]
 
 
 def _einsum(ct: Tracer, xs: Tracers, n: Node) -> list[Any]:
@@ -176,7 +178,7 @@ def _apply(n: Node, xs: Tracers) -> Tracer:
     return node(xs[0].graph, n.prim, xs, **dict(n.params))
 
 
-def _linear_jvp(n: Node, xs: Tracers, ts: Maybe) -> Tracer | None:
+def _linear_jvp(n: Node, xs: Tracers, ts: Maybe) -> Any:
     if n.prim == "where":
         return np.where(
             xs[0], *(zeros(x) if t is None else t for x, t in zip(xs[1:], ts[1:], strict=True))
@@ -305,12 +307,16 @@ class Function:
     @cached_property
     def key(self) -> str:
         """A hash of what it computes and of its own derivatives."""
-        parts = [self.primal.key]
-        if self.own:
-            kind = self.own.kind
-            modes = {"vjp": ["vjp"], "jvp": ["jvp"]}.get(kind, ["vjp", "jvp"])
-            parts += [kind, *(getattr(self, mode).key for mode in modes)]
+        kind = [self.own.kind] if self.own else []
+        parts = [self.primal.key, *kind, *(derivative.key for derivative in self.trace_own())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def trace_own(self) -> list["Function"]:
+        """The derivatives that its author wrote, traced."""
+        if self.own is None:
+            return []
+        modes = {"vjp": ["vjp"], "jvp": ["jvp"]}.get(self.own.kind, ["vjp", "jvp"])
+        return [getattr(self, mode) for mode in modes]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and other.key == self.key

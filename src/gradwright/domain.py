@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import SignatureError
+from .trace import Tracer, cast, lift
 
 _FORM = re.compile(r"\s*([\[(])\s*([^,\s]+)\s*,\s*([^,\s\])]+)\s*([\])])\s*")
 
@@ -28,10 +29,8 @@ class Domain:
         An equation that keeps a bound can still round onto it: in float32, ``mod(-1e-9, 1)`` is 1.
         """
         low, high = (
-            np.asarray(keywords.get(b, b), w.dtype)
-            if isinstance(w, np.ndarray)
-            else _as(w, keywords.get(b, b))
-            for b in (self.low, self.high)
+            _beside(w, keywords[bound] if isinstance(bound, str) else bound)
+            for bound in (self.low, self.high)
         )
         if not self.has_low:
             low = np.nextafter(low, np.inf)
@@ -40,11 +39,11 @@ class Domain:
         return np.minimum(np.maximum(w, low), high)
 
 
-def _as(w: Any, bound: Any) -> Any:
+def _beside(w: Any, bound: Any) -> Any:
     """A bound as a number of w's dtype, so that its neighbour is one of w's neighbours."""
-    from .trace import cast, lift
-
-    return cast(lift(w.graph, bound), w.node.dtype)
+    if isinstance(w, Tracer):
+        return cast(lift(w.graph, bound), w.node.dtype)
+    return np.asarray(bound, w.dtype)
 
 
 def parse(text: str, names: Collection[str]) -> Domain:

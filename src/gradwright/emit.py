@@ -69,17 +69,30 @@ def _signed(number: str) -> _Text:
 
 
 _INFIX = {
-    **{"equal": ("==", 0), "not_equal": ("!=", 0), "less": ("<", 0), "less_equal": ("<=", 0)},
-    **{"greater": (">", 0), "greater_equal": (">=", 0)},
-    **{"bitwise_or": ("|", 1), "bitwise_xor": ("^", 2), "bitwise_and": ("&", 3)},
-    **{"left_shift": ("<<", 4), "right_shift": (">>", 4), "add": ("+", 5), "subtract": ("-", 5)},
-    **{"multiply": ("*", 6), "divide": ("/", 6), "floor_divide": ("//", 6)},
-    **{"remainder": ("%", 6), "matmul": ("@", 6), "power": ("**", 8)},
+    "equal": ("==", 0),
+    "not_equal": ("!=", 0),
+    "less": ("<", 0),
+    "less_equal": ("<=", 0),
+    "greater": (">", 0),
+    "greater_equal": (">=", 0),
+    "bitwise_or": ("|", 1),
+    "bitwise_xor": ("^", 2),
+    "bitwise_and": ("&", 3),
+    "left_shift": ("<<", 4),
+    "right_shift": (">>", 4),
+    "add": ("+", 5),
+    "subtract": ("-", 5),
+    "multiply": ("*", 6),
+    "divide": ("/", 6),
+    "floor_divide": ("//", 6),
+    "remainder": ("%", 6),
+    "matmul": ("@", 6),
+    "power": ("**", 8),
 }
 _PREFIX = {"negative": "-", "invert": "~"}
 _VIEWS = (
-    "getitem reshape transpose expand_dims squeeze broadcast_to flip unbroadcast einsum".split()
-)
+    "getitem reshape transpose expand_dims squeeze broadcast_to flip unbroadcast einsum"
+).split()
 _OVERFLOWING = ("add", "subtract", "multiply", "negative", "invert", "left_shift", "astype")
 _WIDE = 64  # a longer expression gets a name and a line of its own
 
@@ -305,7 +318,7 @@ _HELPERS: dict[str, Any] = {
 
 def program(graph: Graph, name: str, spelling: Spelling) -> Callable[..., Any]:
     """The graph as a callable of one target, made once for each graph."""
-    made = graph.programs
+    made: dict[str, Callable[..., Any]] = graph.programs
     if spelling.name not in made:
         text, constants = _printed(graph, name, spelling)
         filename = f"<gradwright {spelling.name} {graph.key[:12]}>"

@@ -167,7 +167,8 @@ def _identity(nodes: Nodes, prim: str, args: Nodes, params: Params) -> Type:
 
 def _item(nodes: Nodes, prim: str, args: Nodes, params: Params) -> Type:
     call = args[0]
-    return call["function"].result_type(params["k"], [nodes[a].shape for a in call.args])
+    shape, dtype = call["function"].result_type(params["k"], [nodes[a].shape for a in call.args])
+    return shape, dtype
 
 
 _RULES: Mapping[str, Callable[[Nodes, str, Nodes, Params], Type]] = {

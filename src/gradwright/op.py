@@ -8,10 +8,11 @@ from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from . import emit, targets, tree
-from .derive import Function, Own, apply
+from .derive import Function, apply
 from .dims import inputs_of
 from .errors import GradwrightError, SignatureError, TraceError
 from .graph import Graph
+from .own import OwnRule, check
 from .signature import Layout, Signature
 from .trace import Specialise, Tracer, lift, strong, trace
 from .trace.specialise import Specialising
@@ -140,8 +141,11 @@ class Op(Generic[P]):
             return [strong(lift(graph, x)) for x in outs]
 
         graph = trace(build, self.name)
-        function = Function(graph, self.name, self._own_for(layout, spec[0], fixed))
-        function.key  # traces the op's own derivative now, where it may still ask for sizes
+        own = (
+            OwnRule(self.signature, *self._own, layout, spec[0], fixed).own() if self._own else None
+        )
+        function = Function(graph, self.name, own)
+        function.trace_own()  # now, where it may still ask for a size or an option
         return Traced(function, spec[0])
 
     def _run(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -166,29 +170,8 @@ class Op(Generic[P]):
                 "would go on without it",
                 "the rule directly below the op",
             )
-        self._check_rule(kind, rule)
+        check(self.signature, kind, rule)
         self._own = kind, rule
-
-    def _check_rule(self, kind: str, rule: Callable[..., Any]) -> None:
-        lead = {"vjp": ["g"], "jvp": [f"d{name}" for name in self.signature.arrays]}.get(kind, [])
-        wanted = [*lead, *self.signature.arrays]
-        kinds = inspect.Parameter
-        parameters = inspect.signature(rule).parameters.values()
-        got = [
-            p.name
-            for p in parameters
-            if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
-        ]
-        variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
-        options = [p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY]
-        fits = len(got) == len(wanted) or (len(got) == len(wanted) + 1 and got[-1] == "out")
-        unknown = set(options) - set(self.signature.options)
-        if not (fits or variadic) or unknown:
-            out = "" if kind == "surrogate" else "[, out]"
-            raise SignatureError(
-                f"the {kind} of {self.name} takes ({', '.join(got + options)})",
-                f"({', '.join(wanted)}{out}), and the options it needs after *",
-            )
 
     def partials(self, rule: F, /) -> F:
         """Declare the partial derivatives of an elementwise op.
@@ -250,72 +233,6 @@ class Op(Generic[P]):
         self._attach("surrogate", function)
         return function
 
-    def _own_for(self, layout: Layout, spec: tree.Spec, fixed: Mapping[Any, Any]) -> Own | None:
-        """The user's rule as a function of flat lists of tracers."""
-        if self._own is None:
-            return None
-        kind, rule = self._own
-        arrays = [
-            s
-            for name, s in zip(layout.names, layout.specs, strict=True)
-            if name in self.signature.arrays
-        ]
-        count = sum(map(tree.leaves_of, arrays))
-        rest = sum(map(tree.leaves_of, layout.specs)) - count
-        takes = inspect.signature(rule).parameters
-
-        def given(xs: Sequence[Any], outs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-            leaves = [fixed.get(("value", k), x) for k, x in enumerate(xs)]
-            values = layout.arguments(leaves)
-            positional = [values[name] for name in self.signature.arrays]
-            if "out" in takes:
-                positional.append(tree.unflatten(spec, outs))
-            options = {n: values[n] for n in self.signature.options if n in takes}
-            return positional, options
-
-        def flat(result: Any) -> list[Any]:
-            """One value for each leaf; options have no derivative."""
-            alone = len(arrays) == 1 and not (arrays == ["*"] and isinstance(result, tuple))
-            parts = result if isinstance(result, tuple) and not alone else (result,)
-            if len(parts) != len(arrays):
-                raise SignatureError(
-                    f"the {kind} of {self.name} gives {len(parts)} values for {len(arrays)} "
-                    f"arguments ({', '.join(self.signature.arrays)})",
-                    "one value for each array argument, None where there is no derivative",
-                )
-            mismatch = functools.partial(_mismatch, f"the {kind} of {self.name} gives")
-            pairs = zip(arrays, parts, strict=True)
-            return [x for s, part in pairs for x in tree.flatten_like(s, part, mismatch)] + [
-                None
-            ] * rest
-
-        def partials(xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            positional, options = given(xs, outs)
-            return flat(rule(*positional, **options))
-
-        def vjp(cts: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            positional, options = given(xs, outs)
-            smooth = iter(cts)
-            g = tree.unflatten(spec, [next(smooth) if _smooth(x) else None for x in outs])
-            return flat(rule(g, *positional, **options))
-
-        def jvp(ts: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            positional, options = given(xs, outs)
-            tangents = layout.arguments(ts)
-            lead = [tangents[name] for name in self.signature.arrays]
-            mismatch = functools.partial(_mismatch, f"the jvp of {self.name} gives")
-            return tree.flatten_like(spec, rule(*lead, *positional, **options), mismatch)
-
-        def surrogate(xs: Sequence[Any]) -> list[Any]:
-            positional, options = given(xs, ())
-            mismatch = functools.partial(_mismatch, f"the surrogate of {self.name} gives")
-            outs = tree.flatten_like(spec, rule(*positional, **options), mismatch)
-            return [strong(lift(xs[0].graph, x)) for x in outs]
-
-        return Own(
-            kind, {"partials": partials, "vjp": vjp, "jvp": jvp, "surrogate": surrogate}[kind]
-        )
-
     # --- looking at it ---
     def layer(self, **options: Any) -> Any:
         """Make a Keras layer of the op (not in this version)."""
@@ -339,7 +256,7 @@ class Op(Generic[P]):
             n for n in self.signature.arrays if parameters[n].default is inspect.Parameter.empty
         }
         hole = object()
-        values = {name: hole for name in missing}
+        values = dict.fromkeys(missing, hole)
         leaves, layout = self.signature.layout([], values)
         return [None if leaf is hole else leaf for leaf in leaves], layout
 
@@ -371,14 +288,6 @@ def number_meta(value: Any) -> Meta:
     return Meta((), "bool" if isinstance(value, bool) else "int", value)
 
 
-def _smooth(x: Tracer) -> bool:
-    return x.node.dtype.startswith("float") or x.node.dtype == "bfloat16"
-
-
-def _mismatch(start: str, what: str) -> SignatureError:
-    return SignatureError(f"{start} {what}", "a value of the same structure")
-
-
 def _known(need: tuple[Any, ...], metas: Sequence[Meta], name: str) -> Any:
     """The value that a trace needs to know: a size, or a Python number."""
     kind, k, *axis = need
@@ -395,8 +304,7 @@ def _known(need: tuple[Any, ...], metas: Sequence[Meta], name: str) -> Any:
     raise TraceError(
         f"{name} needs the size of axis {axis[0]} of argument {k} as a Python int, and it is not "
         "known yet",
-        "np.zeros_like, np.ones_like, np.full_like or arithmetic on x.shape, which work for any size",
-        where=None,
+        "np.zeros_like, np.ones_like, np.full_like or arithmetic on x.shape: they work for any size",
     )
 
 

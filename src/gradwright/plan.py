@@ -81,12 +81,17 @@ def _levels(graph: Graph, arrays: int) -> dict[int, int]:
         n = graph.nodes[i]
         before = max((after.get(a, 0) for a in n.args), default=0)
         after[i] = before + (n.prim == "global_sum")
-        if n.prim == "global_sum":
+        if n.prim == "global_sum" or _is_number(graph, i, level):
             level[i] = after[i]
-        elif n.args and not n.shape and PRIMITIVES[n.prim].kind != "random":
-            if all(a in level or graph.nodes[a].prim == "const" for a in n.args):
-                level[i] = after[i]
     return level
+
+
+def _is_number(graph: Graph, i: int, numbers: Mapping[int, int]) -> bool:
+    """Whether a node is made of numbers only."""
+    n = graph.nodes[i]
+    if not n.args or n.shape or PRIMITIVES[n.prim].kind == "random":
+        return False
+    return all(a in numbers or graph.nodes[a].prim == "const" for a in n.args)
 
 
 def _numbers_read(graph: Graph, levels: Mapping[int, int], roots: Sequence[int]) -> list[int]:
@@ -136,7 +141,7 @@ def _name(graph: Graph, i: int) -> str:
     """A readable name for a value that becomes an input: the hyperparameter's where it is one."""
     n = graph.nodes[i]
     if n.prim == "input":
-        return graph.names[n["k"]]
+        return str(graph.names[n["k"]])
     if n.prim == "astype" and graph.nodes[n.args[0]].prim == "input":
         return _name(graph, n.args[0])
     return "total" if n.prim == "global_sum" else "s"

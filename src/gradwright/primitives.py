@@ -196,7 +196,22 @@ _scipy2(
 _scipy2("zeta", lambda x, y, out: (None, -x * _special("zeta", x + 1, y)), 1.5, 4, 0.5, 4)
 
 # --- comparisons, logic, integers: no derivative -----------------------------------------------
-for _name in ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite", "signbit"]:
+for _name in [
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "signbit",
+]:
     _row(_name, "compare")
 for _name in ["bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"]:
     _row(_name, "integer", domain=((0, 7), (0, 7)))
@@ -229,7 +244,18 @@ for _name in ["all", "any", "argmax", "argmin"]:
 _row("cumsum", "scan")
 
 # --- shapes, indexing, contractions, casts: linear ---------------------------------------------
-for _name in ["reshape", "transpose", "expand_dims", "squeeze", "broadcast_to", "getitem", "concatenate", "flip", "roll", "take"]:
+for _name in [
+    "reshape",
+    "transpose",
+    "expand_dims",
+    "squeeze",
+    "broadcast_to",
+    "getitem",
+    "concatenate",
+    "flip",
+    "roll",
+    "take",
+]:
     _row(_name, "shape")
 for _name in ["matmul", "einsum"]:
     _row(_name, "contract")

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Generic, Literal, ParamSpec
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, overload
 
 import numpy as np
 
@@ -543,6 +543,27 @@ def global_sum(x: Any, /) -> Any:
 
 
 # --- making rules ------------------------------------------------------------------------------
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, Any, P], Any], /) -> Rule[P]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Any], /) -> Rule[P]: ...
+
+
+@overload
+def rule(function: Callable[Concatenate[Any, Any, P], Any], /) -> Rule[P]: ...
+@overload
+def rule(function: Callable[Concatenate[Any, P], Any], /) -> Rule[P]: ...
+@overload
+def rule(
+    *,
+    domain: str = ...,
+    sparse: Literal["dense", "lazy"] = ...,
+    precision: Precision = ...,
+    engine: str = ...,
+    accumulate: int = ...,
+    skip_nonfinite: bool = ...,
+) -> _Decorator: ...
 def rule(
     function: Any = None,
     /,

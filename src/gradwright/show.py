@@ -88,7 +88,7 @@ TEXT = Notation(
     gets="←",
 )
 
-_GREEK = "alpha beta gamma delta eps epsilon eta theta lambda mu nu rho sigma tau phi".split()
+_GREEK = ("alpha beta gamma delta eps epsilon eta theta lambda mu nu rho sigma tau phi").split()
 
 
 def _latex_name(name: str) -> str:
@@ -252,7 +252,7 @@ def _plan(rule: Rule[Any], rank: int) -> Plan | None:
 
 
 def _rule_lines(rule: Rule[Any], rank: int, notation: Notation) -> list[str]:
-    plain = Rule([replace(e, domain=None) for e in rule.equations])
+    plain: Rule[Any] = Rule([replace(e, domain=None) for e in rule.equations])
     plan = _plan(plain, rank)  # without the correction into the domain
     if plan is None:
         return []

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+import numpy
 
 from . import tree
 from .derive import backward, fit, forward
@@ -13,6 +13,8 @@ from .graph import Graph
 from .op import Op
 from .trace import Tracer, lift
 from .trace.tracer import here, is_float, node
+
+np: Any = numpy  # applied to tracers, which its stubs do not know
 
 Argnums = int | tuple[int, ...]
 
@@ -178,7 +180,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
         moved = [fit(got.get(out.i, 0), out) for out in outs]
         return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
-    return Op(body)(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+    return Op(body)(tuple(primals), tuple(tangents))
 
 
 def _no_fit(what: str) -> SignatureError:

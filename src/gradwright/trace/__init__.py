@@ -1,7 +1,6 @@
 """Run a NumPy function on tracers and record what it does as a graph."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..errors import TraceError
 from ..graph import Graph

@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+import numpy
 
 from .. import dims
 from ..dims import Dim, Shape
@@ -26,6 +26,8 @@ from .tracer import (
     node,
     strong,
 )
+
+np: Any = numpy  # applied to tracers, which its stubs do not know
 
 
 def _implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -77,7 +79,7 @@ def broadcast_to(array: Tracer, shape: Any) -> Tracer:
 
 
 @_implements(np.ravel)
-def ravel(a: Tracer) -> Tracer:
+def ravel(a: Tracer) -> Any:
     return reshape(a, (-1,))
 
 
@@ -90,14 +92,14 @@ def transpose(a: Tracer, axes: Sequence[int] | None = None) -> Tracer:
 
 
 @_implements(np.swapaxes)
-def swapaxes(a: Tracer, axis1: int, axis2: int) -> Tracer:
+def swapaxes(a: Tracer, axis1: int, axis2: int) -> Any:
     order = list(range(a.ndim))
     order[axis1], order[axis2] = order[axis2], order[axis1]
     return transpose(a, order)
 
 
 @_implements(np.moveaxis)
-def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Any:
     pairs = [
         [k % a.ndim for k in (axes if isinstance(axes, (tuple, list)) else (axes,))]
         for axes in (source, destination)
@@ -150,7 +152,7 @@ def concatenate(arrays: Sequence[Any], /, axis: int | None = 0) -> Tracer:
 
 
 @_implements(np.stack)
-def stack(arrays: Sequence[Any], axis: int = 0) -> Tracer:
+def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
     graph = here(*arrays)
     return concatenate([expand_dims(lift(graph, x), axis) for x in arrays], axis)
 
@@ -171,18 +173,18 @@ def atleast_2d(a: Tracer) -> Any:
 
 
 @_implements(np.vstack)
-def vstack(tup: Sequence[Any]) -> Tracer:
+def vstack(tup: Sequence[Any]) -> Any:
     return concatenate([_at_least(x, 2) for x in tup], 0)
 
 
 @_implements(np.hstack)
-def hstack(tup: Sequence[Any]) -> Tracer:
+def hstack(tup: Sequence[Any]) -> Any:
     xs = [_at_least(x, 1) for x in tup]
     return concatenate(xs, 0 if np.ndim(xs[0]) == 1 else 1)
 
 
 @_implements(np.column_stack)
-def column_stack(tup: Sequence[Any]) -> Tracer:
+def column_stack(tup: Sequence[Any]) -> Any:
     return concatenate([x[:, None] if np.ndim(x) == 1 else x for x in tup], 1)
 
 
@@ -210,7 +212,7 @@ FUNCTIONS[np.fliplr] = lambda m: flip(m, 1)
 
 
 @_implements(np.roll)
-def roll(a: Tracer, shift: Any, axis: Any = None) -> Tracer:
+def roll(a: Tracer, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), a.shape)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,)
@@ -287,7 +289,7 @@ def reduction(name: str) -> Callable[..., Tracer]:
     return reduce
 
 
-for _name in "sum prod max min all any".split():
+for _name in ["sum", "prod", "max", "min", "all", "any"]:
     _reduce = reduction(_name)
     FUNCTIONS[getattr(np, _name)] = _reduce
 FUNCTIONS[np.amax], FUNCTIONS[np.amin] = FUNCTIONS[np.max], FUNCTIONS[np.min]
@@ -343,7 +345,7 @@ def norm(x: Tracer, /, ord: Any = None, axis: Any = None, *, keepdims: bool = Fa
 
 
 @_implements(np.cumsum)
-def cumsum(a: Tracer, /, axis: int | None = None) -> Tracer:
+def cumsum(a: Tracer, /, axis: int | None = None) -> Any:
     if axis is None:
         return cumsum(ravel(a), 0)
     a = cast(a, accumulated(a.node.dtype))
@@ -374,13 +376,13 @@ def _outer_of(name: str) -> Callable[..., Tracer]:
     return outer
 
 
-for _name in "add subtract multiply divide maximum minimum equal".split():
+for _name in ["add", "subtract", "multiply", "divide", "maximum", "minimum", "equal"]:
     FUNCTIONS[_name, "outer"] = _outer_of(_name)
 
 
 # --- products ----------------------------------------------------------------------------------
 @_implements(np.matmul)
-def matmul(a: Any, b: Any, /) -> Tracer:
+def matmul(a: Any, b: Any, /) -> Any:
     """``a @ b``; vectors are taken as rows and columns, as NumPy does."""
     x, y = _common([a, b])
     if not x.ndim or not y.ndim:

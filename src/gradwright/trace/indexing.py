@@ -3,11 +3,13 @@
 import operator
 from typing import Any
 
-import numpy as np
+import numpy
 
 from .. import dims
 from ..errors import TraceError
 from .tracer import FUNCTIONS, Tracer, dim_of, here, lift, node
+
+np: Any = numpy  # applied to tracers, which its stubs do not know
 
 
 def getitem(x: Tracer, index: Any) -> Tracer:
@@ -23,7 +25,7 @@ def getitem(x: Tracer, index: Any) -> Tracer:
     axis = arrays[0] - sum(_is_int(e) for e in kept[: arrays[0]]) if arrays else 0
     x = _basic(x, [slice(None) if _is_array(entry) else entry for entry in kept])
     if arrays:
-        x = np.take(x, kept[arrays[0]], axis)  # type: ignore[call-overload]
+        x = np.take(x, kept[arrays[0]], axis)
     return _with_new_axes(x, entries)
 
 
@@ -67,7 +69,7 @@ def _basic(x: Tracer, entries: list[Any]) -> Tracer:
             entry = _reversed(x, axis, entry)
         index.append(_encoded(x, axis, entry))
     if flipped:
-        x = np.flip(x, tuple(flipped))  # type: ignore[assignment,type-var]
+        x = np.flip(x, tuple(flipped))
     if all(entry == ("slice", None, None, None) for entry in index):
         return x
     return node(x.graph, "getitem", [x], index=tuple(index))
@@ -121,7 +123,7 @@ def _with_new_axes(x: Tracer, entries: list[Any]) -> Tracer:
             axis += 1
         elif _is_array(entry):
             axis += np.ndim(entry)
-    return np.expand_dims(x, tuple(axes)) if axes else x  # type: ignore[call-overload,no-any-return]
+    return np.expand_dims(x, tuple(axes)) if axes else x
 
 
 def take(a: Any, indices: Any, axis: int | None = None) -> Tracer:
@@ -131,7 +133,7 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Tracer:
     if not np.issubdtype(at.dtype, np.integer):
         raise TraceError(f"{at.node.dtype} indices", "integers: indices.astype(int)")
     if axis is None:
-        x, axis = np.reshape(x, (-1,)), 0  # type: ignore[call-overload]
+        x, axis = np.reshape(x, (-1,)), 0
     if not x.ndim:
         raise TraceError("np.take of an array without dimensions", "the array itself")
     return node(graph, "take", [x, at], axis=operator.index(axis) % x.ndim)

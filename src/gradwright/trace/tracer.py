@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
+import numpy
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .. import dims
@@ -16,6 +16,8 @@ from ..errors import TraceError, user_line
 from ..graph import WEAK, Frozen, Graph, Node
 from ..kinds import loop, number_dtype
 from ..primitives import PRIMITIVES
+
+np: Any = numpy  # applied to tracers, which its stubs do not know
 
 
 # What each NumPy function does to tracers; `functions` and `indexing` fill it.
@@ -104,7 +106,7 @@ class Tracer(NDArrayOperatorsMixin):
         return self.node.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> numpy.dtype[Any]:
         return number_dtype(self.node.dtype)
 
     @property
@@ -207,24 +209,24 @@ class Tracer(NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return call_function(function, args, kwargs)
 
-    def __getitem__(self, index: Any) -> "Tracer":
+    def __getitem__(self, index: Any) -> Any:
         return FUNCTIONS[operator.getitem](self, index)
 
     # --- ndarray's methods ---
     def astype(self, dtype: Any, **_same: Any) -> "Tracer":
         return cast(self, np.dtype(dtype).name)
 
-    def reshape(self, *shape: Any, order: str = "C") -> "Tracer":
+    def reshape(self, *shape: Any, order: str = "C") -> Any:
         target = shape[0] if len(shape) == 1 else shape
-        return np.reshape(self, target, order=order)  # type: ignore[call-overload,no-any-return]
+        return np.reshape(self, target, order=order)
 
-    def transpose(self, *axes: Any) -> "Tracer":
+    def transpose(self, *axes: Any) -> Any:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return np.transpose(self, order or None)  # type: ignore[call-overload,no-any-return]
+        return np.transpose(self, order or None)
 
     @property
-    def T(self) -> "Tracer":
-        return np.transpose(self)  # type: ignore[call-overload,no-any-return]
+    def T(self) -> Any:
+        return np.transpose(self)
 
     @property
     def real(self) -> "Tracer":
@@ -241,8 +243,8 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "sum prod mean var std max min all any argmax argmin cumsum ravel squeeze swapaxes dot clip "
-    "round take copy repeat sort argsort cumprod nonzero diagonal trace searchsorted"
+    "sum prod mean var std max min all any argmax argmin cumsum ravel squeeze swapaxes dot "
+    "clip round take copy repeat sort argsort cumprod nonzero diagonal trace searchsorted"
 ).split():
     setattr(Tracer, _name, _method(_name))
 Tracer.flatten = Tracer.ravel  # type: ignore[attr-defined]
@@ -358,7 +360,7 @@ def elementwise(name: str, *args: Any) -> Tracer:
     if prim is None or prim.kind not in ("elementwise", "compare", "integer"):
         raise unsupported(name)
     graph = here(*args)
-    if name in _FOLDED_DIMS and all((d := dim_of(x)) is not None for x in args):
+    if name in _FOLDED_DIMS and all(dim_of(x) is not None for x in args):
         x, y = map(dim_of, args)
         return lift(graph, number_of(graph, dims.arith(_FOLDED_DIMS[name], x, y)))
     xs = [lift(graph, x) for x in args]

@@ -54,6 +54,7 @@ class _Scipy:
         return scipy.special
 
 
+_ONE_AXIS = "np.%s({0}, axis={only}, keepdims={keepdims})"
 _KEEP = "{0}.%s(axis={axis}, keepdims={keepdims})"
 
 SPELLING = Spelling(
@@ -67,10 +68,7 @@ SPELLING = Spelling(
     copy="np.array({0})",
     forms={
         **{name: _KEEP % name for name in ("sum", "prod", "max", "min", "all", "any")},
-        **{
-            name: "np.%s({0}, axis={only}, keepdims={keepdims})" % name
-            for name in ("argmax", "argmin")
-        },
+        **{name: _ONE_AXIS % name for name in ("argmax", "argmin")},
         "cumsum": "{0}.cumsum(axis={axis})",
         "astype": "{out}({0})",
         "reshape": "{0}.reshape({shape})",

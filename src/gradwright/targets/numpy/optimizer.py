@@ -99,7 +99,7 @@ class Optimizer:
         leaves, spec = tree.flatten(group["params"])
         names = list(tree.paths(group["params"]))
         first, at = len(self._parameters), len(self.param_groups)
-        new = []
+        new: list[Parameter] = []
         for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
             name = name or "w"
             if self._grouped and self.param_groups:
@@ -107,13 +107,9 @@ class Optimizer:
             array = _writable(leaf, name)
             _apart(array, name, [*self._parameters, *new])
             rule = self._preset.assign(name)
-            if own:
-                rule_slots = {k: v for k, v in own.items() if k in rule.slots}
-            else:
-                rule_slots = {}
             parameter = Parameter(name, array, first + k, rule, at)
             for slot in rule.own_slots:
-                parameter.slots[slot] = initial(rule_slots.get(slot, rule.initial(slot)), array)
+                parameter.slots[slot] = initial(own.get(slot, rule.initial(slot)), array)
             new.append(parameter)
         self.param_groups.append({"params": leaves, **self._preset.hyperparams, **own})
         self._specs.append(spec)
@@ -457,7 +453,8 @@ def _check_shapes(p: Parameter, result: Result) -> None:
     for name, old, new in zip(names, [p.array, *p.slots.values()], result.values, strict=False):
         if np.shape(new) != old.shape:
             raise SignatureError(
-                f"{p.rule.name} gives {name} of {p.name} the shape {np.shape(new)}, it is {old.shape}",
+                f"{p.rule.name} gives {name} of {p.name} the shape {np.shape(new)}, it is "
+                f"{old.shape}",
                 "a value of the same shape",
             )
 

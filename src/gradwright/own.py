@@ -1,0 +1,106 @@
+"""A derivative that the author of an op wrote, on the flat lists of tracers that derive uses."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import tree
+from .derive import Own
+from .errors import SignatureError
+from .signature import Layout, Signature
+from .trace import Tracer, lift, strong
+from .trace.tracer import is_float
+
+KINDS = ("partials", "vjp", "jvp", "surrogate")
+
+
+def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
+    """Raise unless a rule takes what a rule of its kind is given."""
+    lead = {"vjp": ["g"], "jvp": [f"d{name}" for name in signature.arrays]}.get(kind, [])
+    wanted = [*lead, *signature.arrays]
+    kinds = inspect.Parameter
+    parameters = inspect.signature(rule).parameters.values()
+    positional = (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
+    got = [p.name for p in parameters if p.kind in positional]
+    options = [p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY]
+    variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+    with_out = kind != "surrogate" and len(got) == len(wanted) + 1 and got[-1] == "out"
+    if not (variadic or with_out or len(got) == len(wanted)) or set(options) - {*signature.options}:
+        out = "" if kind == "surrogate" else "[, out]"
+        raise SignatureError(
+            f"the {kind} of {signature.name} takes ({', '.join(got + options)})",
+            f"({', '.join(wanted)}{out}), and the options it needs after *",
+        )
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A user's rule for one layout of the arguments."""
+
+    signature: Signature
+    kind: str
+    rule: Callable[..., Any]
+    layout: Layout
+    out: tree.Spec  # the tree that the op's outputs form
+    fixed: Mapping[Any, Any]  # options that the op's body read as numbers
+
+    def own(self) -> Own:
+        return Own(self.kind, getattr(self, self.kind))
+
+    def partials(self, xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
+        return self._by_argument(self._called([], xs, outs))
+
+    def vjp(self, cts: Sequence[Tracer], xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
+        smooth = iter(cts)
+        leaves = [next(smooth) if is_float(x.node.dtype) else None for x in outs]
+        return self._by_argument(self._called([tree.unflatten(self.out, leaves)], xs, outs))
+
+    def jvp(self, ts: Sequence[Any], xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
+        tangents = self.layout.arguments(ts)
+        lead = [tangents[name] for name in self.signature.arrays]
+        return self._like_out(self._called(lead, xs, outs))
+
+    def surrogate(self, xs: Sequence[Tracer]) -> list[Tracer]:
+        outs = self._like_out(self._called([], xs, ()))
+        return [strong(lift(xs[0].graph, x)) for x in outs]
+
+    def _called(self, lead: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> Any:
+        """Run the user's rule on the arguments as the user wrote them."""
+        leaves = [self.fixed.get(("value", k), x) for k, x in enumerate(xs)]
+        values = self.layout.arguments(leaves)
+        takes = inspect.signature(self.rule).parameters
+        positional = [*lead, *(values[name] for name in self.signature.arrays)]
+        if "out" in takes and self.kind != "surrogate":
+            positional.append(tree.unflatten(self.out, outs))
+        options = {name: values[name] for name in self.signature.options if name in takes}
+        return self.rule(*positional, **options)
+
+    def _by_argument(self, result: Any) -> list[Any]:
+        """One value for each leaf; options have no derivative."""
+        specs = dict(zip(self.layout.names, self.layout.specs, strict=True))
+        arrays = [specs.pop(name) for name in self.signature.arrays]
+        # a tuple holds one value an argument, unless the only argument is a tree itself
+        one_tree = len(arrays) == 1 and arrays != ["*"]
+        parts = result if isinstance(result, tuple) and not one_tree else (result,)
+        if len(parts) != len(arrays):
+            raise SignatureError(
+                f"the {self.kind} of {self.signature.name} gives {len(parts)} values for "
+                f"{len(arrays)} arguments ({', '.join(self.signature.arrays)})",
+                "one value for each array argument, None where there is no derivative",
+            )
+        leaves = [
+            leaf
+            for spec, part in zip(arrays, parts, strict=True)
+            for leaf in tree.flatten_like(spec, part, self._mismatch)
+        ]
+        return leaves + [None] * sum(map(tree.leaves_of, specs.values()))
+
+    def _like_out(self, result: Any) -> list[Any]:
+        return tree.flatten_like(self.out, result, self._mismatch)
+
+    @functools.cached_property
+    def _mismatch(self) -> Callable[[str], Exception]:
+        start = f"the {self.kind} of {self.signature.name} gives"
+        return lambda what: SignatureError(f"{start} {what}", "a value of the same structure")
