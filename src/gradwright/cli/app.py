@@ -1,0 +1,148 @@
+"""The commands, their options and their help."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import typer
+
+from ..errors import GradwrightError
+from .stop import Stop
+
+# Boxes and colours are for a terminal; what is piped is plain.
+_MARKUP: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
+
+app = typer.Typer(
+    help="Write an op with its gradient, or an update rule, once in NumPy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=_MARKUP,
+)
+
+
+class Framework(StrEnum):
+    """Where the demo trains."""
+
+    numpy = "numpy"
+    tf1 = "tf1"
+    torch = "torch"
+
+
+class Target(StrEnum):
+    """Whose source is shown."""
+
+    numpy = "numpy"
+    torch = "torch"
+    tensorflow = "tensorflow"
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Turn what stops a command into its text and its exit code: 1 failed run, 2 wrong usage."""
+    try:
+        yield
+    except Stop as stop:
+        code, text = stop.code, str(stop)
+    except GradwrightError as error:
+        code, text = 1, str(error)
+    else:
+        return
+    typer.echo(f"error: {text}", err=True)
+    raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    rules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RULE", help="After --compare: the rules.", show_default=False),
+    ] = None,
+    data: Annotated[str, typer.Option(help="digits, mnist, or FILE.npz.")] = "digits",
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="NAME, FILE.py:NAME, either with keywords: 'sgd(lr=0.5)'.",
+            show_default="compact_sgd",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A keyword or an option of the rule."),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Several rules side by side.", show_default=False)
+    ] = False,
+    steps: Annotated[int, typer.Option(min=1, help="How many updates.")] = 1000,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures in a batch.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of batches and noise.")] = 0,
+    framework: Annotated[Framework, typer.Option(help="Where it trains.")] = Framework.numpy,
+    out: Annotated[str, typer.Option(help="The picture: .png, .svg or .pdf.")] = "curves.png",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Train softmax regression on handwritten digits with an update rule, and draw it.
+
+    \b
+    Examples:
+      gradwright demo
+      gradwright demo --rule sgd --set lr=0.5
+      gradwright demo --rule my_rule.py:my_rule --set "lr=cosine(0.5, 1000)"
+      gradwright demo --compare
+      gradwright demo --compare adam "momentum(lr=0.1)" my_rule.py:my_rule
+      gradwright demo --data mnist --framework torch --json
+
+    \b
+    --compare without rules compares the compact rule on a centred domain, on [0, 20), and sgd.
+    An .npz file has the arrays x_train, y_train, x_test, y_test.
+    Exit codes: 0 trained, 1 the run failed (the loss is not finite), 2 wrong usage.
+    """
+    from . import demo as command
+    from .stop import WrongUsage
+    from .train import Plan
+
+    with _ending():
+        if rules and not compare:
+            raise WrongUsage(f"{' '.join(rules)}: --rule for one rule, --compare for several")
+        if compare and rule:
+            raise WrongUsage("--rule for one rule, or --compare for several")
+        names = (rules or command.COMPARED) if compare else (rule or command.ONE,)
+        plan = Plan(framework.value, steps, batch, seed)
+        command.demo(data, names, set_ or (), plan, out, json)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="NAME of a rule, or FILE.py:NAME of a rule or op.")],
+    target: Annotated[Target, typer.Option(help="Whose source is shown.")] = Target.numpy,
+) -> None:
+    """Show a rule or an op: equation, bytes, graph, source.
+
+    \b
+    Examples:
+      gradwright show adam
+      gradwright show "compact_sgd(low=0, high=20)"
+      gradwright show my_rule.py:my_rule --target torch
+    """
+    from . import look
+
+    with _ending():
+        look.show(name, target.value)
+
+
+@app.command()
+def primitives(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Show what a traced function may be made of, and which targets compute it.
+
+    \b
+    Examples:
+      gradwright primitives
+      gradwright primitives --json
+    """
+    from . import look
+
+    with _ending():
+        look.primitives(json)

@@ -1,0 +1,94 @@
+"""Softmax regression ``y = x W``, and one step of its training in each framework."""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..op import Op
+from ..rule import Rule
+from ..transforms import stop_gradient, value_and_grad
+from .data import Array
+from .stop import WrongUsage
+
+
+def cross_entropy(W: Any, x: Any, onehot: Any) -> Any:
+    """The mean of −log softmax(x W) at the right classes."""
+    z = x @ W
+    z = z - stop_gradient(np.max(z, axis=1, keepdims=True))  # the same value, and exp stays finite
+    return np.mean(np.log(np.sum(np.exp(z), axis=1)) - np.sum(z * onehot, axis=1))
+
+
+class Training(NamedTuple):
+    """A model under way: `step` gives the loss of a batch before it changes the weights."""
+
+    step: Callable[[Array, Array], float]
+    weights: Callable[[], Array]
+
+
+def numpy(rule: Rule[Any], W: Array) -> Training:
+    """NumPy arrays."""
+    optimizer = rule.numpy(W)
+    loss_and_gradient = value_and_grad(cross_entropy)
+
+    def step(x: Array, onehot: Array) -> float:
+        loss, gradient = loss_and_gradient(W, x, onehot)
+        optimizer.step(gradient)
+        return float(loss)
+
+    return Training(step, lambda: W)
+
+
+def torch(rule: Rule[Any], start: Array) -> Training:
+    """Tensors of PyTorch, eagerly: the op's derivative is run by autograd."""
+    import torch
+
+    W = torch.nn.Parameter(torch.from_numpy(start))
+    optimizer, loss_of = rule.torch([W]), Op(cross_entropy)
+
+    def step(x: Array, onehot: Array) -> float:
+        optimizer.zero_grad()
+        loss = loss_of(W, torch.from_numpy(x), torch.from_numpy(onehot))
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    return Training(step, lambda: W.detach().numpy())
+
+
+def tf1(rule: Rule[Any], start: Array) -> Training:
+    """A graph and a session of TensorFlow 1."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings are no news
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, start.shape[0]])
+        onehot = tf.placeholder(tf.float32, [None, start.shape[1]])
+        W = tf.get_variable("W", initializer=start, use_resource=True)
+        loss = Op(cross_entropy)(W, x, onehot)
+        train = rule.tf1().minimize(loss, var_list=[W])
+        session = tf.Session()
+        session.run(tf.global_variables_initializer())
+
+    def step(batch: Array, target: Array) -> float:
+        return float(session.run([loss, train], {x: batch, onehot: target})[0])
+
+    return Training(step, lambda: np.asarray(session.run(W)))
+
+
+FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "torch": torch}
+PACKAGES = {"tf1": "tensorflow", "torch": "torch"}
+
+
+def start(framework: str, rule: Rule[Any], inputs: int, classes: int) -> Training:
+    """The model with weights zero, in one framework."""
+    try:
+        return FRAMEWORKS[framework](rule, np.zeros((inputs, classes), np.float32))
+    except ModuleNotFoundError as error:
+        if error.name != PACKAGES.get(framework):
+            raise
+        raise WrongUsage(
+            f"--framework {framework}: {error.name} is not installed; "
+            f"pip install 'gradwright[{error.name}]'"
+        ) from None

@@ -1,0 +1,185 @@
+"""What the demo prints: the equation, progress, a table, JSON; plain text where it is piped."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..rule import Rule
+from .data import Data
+from .train import Plan, Run, Told
+
+
+def console(quiet: bool = False) -> Any:
+    """The terminal, or a pipe, which gets long lines whole and no colours."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 120
+    return Console(quiet=quiet, highlight=False, width=wide, soft_wrap=True)
+
+
+def equation(rule: Rule[Any]) -> str:
+    return rule.explain()
+
+
+def tell(text: str) -> None:
+    """A warning or an error, beside what the command prints."""
+    print(text, file=sys.stderr)
+
+
+# --- progress ----------------------------------------------------------------------------------
+_NUMBERS = "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.3f}"
+
+
+@contextmanager
+def training(screen: Any, labels: Sequence[str], steps: int) -> Iterator[Callable[[int], Told]]:
+    """Progress of each rule's training: bars that move, or a few lines where it is piped."""
+    if not screen.is_terminal:
+        yield lambda k: _lines(screen, labels[k], steps)
+        return
+    with _bars(
+        screen, "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.3f}"
+    ) as bars:
+        tasks = [
+            bars.add_task(label, total=steps, loss=0.0, accuracy=0.0, start=False)
+            for label in labels
+        ]
+
+        def of(k: int) -> Told:
+            bars.start_task(tasks[k])
+            return lambda step, loss, accuracy: bars.update(
+                tasks[k], completed=step, loss=loss, accuracy=accuracy
+            )
+
+        yield of
+
+
+def _bars(screen: Any, numbers: str) -> Any:
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    class Label(TextColumn):
+        def render(self, task: Any) -> Any:
+            task.description = escape(task.description)
+            return super().render(task)
+
+    return Progress(
+        Label("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(numbers),
+        TimeElapsedColumn(),
+        console=screen,
+    )
+
+
+def _lines(screen: Any, label: str, steps: int) -> Told:
+    shown = 0
+
+    def told(step: int, loss: float, accuracy: float) -> None:
+        nonlocal shown
+        if step * 5 // steps > shown:
+            shown = step * 5 // steps
+            line = f"{label}  step {step}/{steps}  loss {loss:.4f}  accuracy {accuracy:.4f}"
+            screen.print(line, markup=False)
+
+    return told
+
+
+@contextmanager
+def download(screen: Any) -> Iterator[Callable[[int, int], None]]:
+    """Progress of a download; nothing is shown before its first bytes."""
+    with _bars(screen, "bytes") as bars:
+        tasks: list[Any] = []
+
+        def told(done: int, total: int) -> None:
+            tasks[:] = tasks or [bars.add_task("downloading MNIST")]
+            bars.update(tasks[0], completed=done, total=total or None)
+
+        yield told
+
+
+# --- results -----------------------------------------------------------------------------------
+def table(screen: Any, runs: Sequence[Run]) -> None:
+    """One line for each rule, the best accuracy marked."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD if screen.is_terminal else box.ASCII)
+    shown.add_column("rule", overflow="fold")
+    for name in ("test accuracy", "last loss", "weights from", "to", "domain", "seconds"):
+        shown.add_column(name, justify="right")
+    best = max(run.accuracy for run in runs)
+    for run in runs:
+        style = "bold" if run.accuracy == best else None
+        shown.add_row(*_cells(run), style=style)
+    screen.print(shown)
+
+
+def _cells(run: Run) -> list[str]:
+    from rich.markup import escape
+
+    low, high = run.weights.min(), run.weights.max()
+    domain = f"{run.domain[0]:g} … {run.domain[1]:g}" if run.domain else "all"
+    return [
+        escape(run.chosen.label),
+        f"{run.accuracy:.4f}",
+        f"{last_loss(run):.4f}",
+        f"{low:.3f}",
+        f"{high:.3f}",
+        domain,
+        f"{run.seconds:.2f}",
+    ]
+
+
+def last_loss(run: Run) -> float:
+    """The mean over the last twentieth of the steps: one batch says little."""
+    last = run.losses[-max(1, len(run.losses) // 20) :]
+    return sum(last) / len(last)
+
+
+def reason(runs: Sequence[Run]) -> str | None:
+    """Why a domain that begins at 0 does worse, where one was compared and did."""
+    best = max(run.accuracy for run in runs)
+    for run in runs:
+        if run.domain and run.domain[0] == 0 and run.accuracy < best:
+            return (
+                f"{run.chosen.label} does worse because its weights start at the end of their "
+                f"domain: one just below 0 becomes {run.domain[1]:g}, and the model is not "
+                "periodic in its weights. Centre the domain where the weights are."
+            )
+    return None
+
+
+def as_json(data: Data, plan: Plan, runs: Sequence[Run], picture: str | None) -> str:
+    """All numbers of the demo."""
+    found = {
+        "data": {"name": data.name, "train": len(data.x), "test": len(data.x_test)},
+        "framework": plan.framework,
+        "steps": plan.steps,
+        "batch": plan.batch,
+        "seed": plan.seed,
+        "runs": [_run_as_dict(run) for run in runs],
+        "reason": reason(runs),
+        "picture": picture,
+    }
+    return json.dumps(found, indent=2)
+
+
+def _run_as_dict(run: Run) -> dict[str, Any]:
+    return {
+        "rule": run.chosen.label,
+        "equation": equation(run.chosen.found),
+        "hyperparams": {k: _plain(v) for k, v in run.chosen.found.hyperparams.items()},
+        "test_accuracy": run.accuracy,
+        "last_loss": last_loss(run),
+        "seconds": run.seconds,
+        "weights": {"min": float(run.weights.min()), "max": float(run.weights.max())},
+        "domain": run.domain,
+        "history": {"loss": run.losses, "step": run.steps, "accuracy": run.accuracies},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)

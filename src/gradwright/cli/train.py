@@ -1,0 +1,98 @@
+"""Train the demo's model with a rule, and keep what is worth showing."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..domain import Domain
+from ..rule import Rule
+from . import model
+from .choose import Chosen
+from .data import Array, Data
+from .stop import FailedRun
+
+LOOKS = 50  # how often the test accuracy is measured
+Told = Callable[[int, float, float], None]  # step, loss, last test accuracy
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every compared rule has in common."""
+
+    framework: str
+    steps: int
+    batch: int
+    seed: int
+
+    def looks_after(self, step: int) -> bool:
+        return step % max(1, self.steps // LOOKS) == 0 or step == self.steps
+
+
+@dataclass
+class Run:
+    """One rule's training."""
+
+    chosen: Chosen
+    losses: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)  # at which the accuracy was measured
+    accuracies: list[float] = field(default_factory=list)
+    weights: Array = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    seconds: float = 0.0
+
+    @property
+    def accuracy(self) -> float:
+        return self.accuracies[-1]
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return domain_of(self.chosen.found)
+
+
+def domain_of(rule: Rule[object]) -> tuple[float, float] | None:
+    """The interval that the rule keeps the weights in, if it has one."""
+    found: list[Domain] = [e.domain for e in rule.equations if e.domain is not None]
+    if not found:
+        return None
+    low, high = (_number(rule, bound) for bound in (found[-1].low, found[-1].high))
+    return (low, high) if low is not None and high is not None else None
+
+
+def _number(rule: Rule[object], bound: str | float) -> float | None:
+    value = rule.hyperparams.get(bound) if isinstance(bound, str) else bound
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def train(data: Data, chosen: Chosen, plan: Plan, told: Told) -> Run:
+    """The weights start at zero; the batches are the same for every rule and framework."""
+    run = Run(chosen)
+    training = model.start(plan.framework, chosen.found, data.x.shape[1], data.classes)
+    onehot = np.eye(data.classes, dtype=np.float32)[data.y]
+    rng = np.random.default_rng(plan.seed)
+    begun = time.perf_counter()
+    for step in range(1, plan.steps + 1):
+        k = rng.integers(len(data.x), size=plan.batch)
+        loss = training.step(data.x[k], onehot[k])
+        run.losses.append(_finite(loss, chosen, step))
+        if plan.looks_after(step):
+            run.steps.append(step)
+            run.accuracies.append(_accuracy(training.weights(), data))
+            told(step, loss, run.accuracy)
+    run.seconds = time.perf_counter() - begun
+    run.weights = np.array(training.weights())
+    return run
+
+
+def _finite(loss: float, chosen: Chosen, step: int) -> float:
+    if not math.isfinite(loss):
+        raise FailedRun(
+            f"{chosen.label}: the loss is {loss} at step {step}; "
+            "smaller steps may help: --set lr=0.01"
+        )
+    return loss
+
+
+def _accuracy(W: Array, data: Data) -> float:
+    return float(np.mean(np.argmax(data.x_test @ W, axis=1) == data.y_test))
