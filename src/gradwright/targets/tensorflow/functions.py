@@ -326,10 +326,24 @@ def random_bits(
     if lane == "own":
         return _words(counter, key, shape)
     n: Any = tf.reduce_prod(tf.convert_to_tensor(shape, tf.int64))
-    pairs = tf.reshape(_words(counter, key, [n + n % 2]), [-1, 2])
-    first = pairs[:, 0] if lane == "even" else pairs[:, 1]
-    second = first if lane == "even" else first - tf.constant(_QUARTER)
-    return tf.reshape(tf.reshape(tf.stack([first, second], 1), [-1])[:n], shape)
+    words = tf.reshape(_words(counter, key, [n + n % 2]), [-1, 2])
+    flat = tf.reshape(tf.bitcast(_PAIRS[lane](tf.bitcast(words, tf.int64)), tf.uint32), [-1])
+    return tf.reshape(flat[:n], shape)
+
+
+# A pair of words in one of 64 bits, the first one below: stacking two arrays takes longer than
+# the generator itself.
+def _even(pair: Any) -> Any:
+    first = pair & _LOW
+    return first | _up(first, 32)
+
+
+def _turn(pair: Any) -> Any:
+    second = _down(pair, 32) & _LOW
+    return second | _up(second - int(_QUARTER), 32)
+
+
+_PAIRS = {"even": _even, "turn": _turn}
 
 
 def _words(counter: Any, key: Any, shape: _Sequence[Any]) -> Any:
