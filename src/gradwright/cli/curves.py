@@ -48,10 +48,8 @@ def _loss(axes: Any, runs: Sequence[Run]) -> None:
     for k, run in enumerate(runs):
         steps = np.arange(1, len(run.losses) + 1)
         axes.plot(steps, run.losses, color=_style(k)["color"], alpha=0.15, linewidth=0.7)
-        axes.plot(steps, smooth(run.losses), label=run.chosen.label, linewidth=1.8, **_style(k))
-    axes.set(
-        title="loss of each batch, and its running mean", xlabel="step", ylabel="cross-entropy"
-    )
+        axes.plot(steps, smooth(run.losses), label=_label(run), linewidth=1.8, **_style(k))
+    axes.set(title="loss: each batch, and running mean", xlabel="step", ylabel="cross-entropy")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")

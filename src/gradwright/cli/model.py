@@ -1,6 +1,5 @@
 """Softmax regression ``y = x W``, and one step of its training in each framework."""
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,7 +58,6 @@ def torch(rule: Rule[Any], start: Array) -> Training:
 
 def tf1(rule: Rule[Any], start: Array) -> Training:
     """A graph and a session of TensorFlow 1."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings are no news
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default():

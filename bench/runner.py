@@ -1,0 +1,89 @@
+"""Interleaved medians, and ratios against peers that were timed in the same run."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+OURS = "gradwright"
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One job, done by gradwright and by its peers."""
+
+    name: str
+    runs: Mapping[str, Callable[[], Any]]  # OURS among them
+    limits: Mapping[str, float] = field(default_factory=dict)  # of our time / a peer's
+
+
+@dataclass(frozen=True)
+class Result:
+    """Medians in seconds, and our time over each peer's."""
+
+    name: str
+    seconds: Mapping[str, float]
+    limits: Mapping[str, float]
+
+    def ratio(self, peer: str) -> float:
+        return self.seconds[OURS] / self.seconds[peer]
+
+    def keeps(self, peer: str) -> bool:
+        return peer not in self.limits or self.ratio(peer) <= self.limits[peer]
+
+    @property
+    def kept(self) -> bool:
+        return all(self.keeps(peer) for peer in self.seconds)
+
+
+def measure(contest: Contest, rounds: int = 7, clock: Clock = time.perf_counter) -> Result:
+    """Time every run once in each round: what slows the machine down slows all of them."""
+    for run in contest.runs.values():
+        run()  # the first call compiles
+    times: dict[str, list[float]] = {name: [] for name in contest.runs}
+    for k in range(rounds):
+        for name in _rotated(list(contest.runs), k):
+            begun = clock()
+            contest.runs[name]()
+            times[name].append(clock() - begun)
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    return Result(contest.name, medians, contest.limits)
+
+
+def _rotated(names: Sequence[str], k: int) -> Sequence[str]:
+    """Each round begins with another one: being first is no advantage."""
+    k %= len(names)
+    return [*names[k:], *names[:k]]
+
+
+def table(results: Iterable[Result]) -> str:
+    """The results as text."""
+    lines = []
+    for result in results:
+        lines.append(result.name)
+        lines += [_line(result, name, t) for name, t in result.seconds.items()]
+    return "\n".join(lines)
+
+
+def _line(result: Result, name: str, seconds: float) -> str:
+    line = f"  {name:<24} {seconds * 1e3:10.3f} ms"
+    if name == OURS:
+        return line
+    line += f"   ours is {result.ratio(name):.2f} of it"
+    if name in result.limits:
+        line += f" (limit {result.limits[name]:g}: {'kept' if result.keeps(name) else 'MISSED'})"
+    return line
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """The result as plain data."""
+    ratios = {name: result.ratio(name) for name in result.seconds if name != OURS}
+    return {
+        "name": result.name,
+        "seconds": dict(result.seconds),
+        "ratios": ratios,
+        "limits": dict(result.limits),
+        "kept": result.kept,
+    }
