@@ -1,4 +1,4 @@
-"""Ops on torch tensors: values and derivatives of every order against NumPy, in eager mode."""
+"""Every primitive × torch × dtype: its values are NumPy's, or it is refused."""
 
 import gradwright as gw
 import numpy as np

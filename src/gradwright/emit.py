@@ -40,7 +40,7 @@ class Spelling:
     constant: Callable[[np.ndarray[Any, Any]], Any]
     literal: str = "{value}"  # a number beside an array of its dtype
     scalar: str = "{dtype}({value})"  # a number on its own
-    weak: str = "{value}"  # a Python number or truth value on its own
+    weak: str = "{value}"  # a Python number on its own
     size: str = "{0}.shape[{1}]"
     shape: str = "{shape}"
     copy: str = ""  # how an output that shares memory with an input is copied, if it can
@@ -127,7 +127,7 @@ class _Printer:
         if dtype in ("float32", "float16"):  # the shortest text that is this number
             text = str(np.dtype(dtype).type(value))
             text = text if "." in text or not math.isfinite(value) or "e" in text else f"{text}.0"
-        if dtype in WEAK or dtype == "bool":
+        if dtype in WEAK:
             form = self.spelling.weak if alone else "{value}"
         else:
             form = self.spelling.scalar if alone else self.spelling.literal

@@ -37,10 +37,10 @@ def _namespace() -> dict[str, Any]:
 
 _NUMBER = "torch.full((), {value}, dtype={dtype}, device={like}.device)"
 _SPECIAL = ("erf erfc erfcx erfinv expit logit log_ndtr ndtri psi entr i0 i1 xlogy xlog1py").split()
-_OWN = "sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv".split()
+_OWN = ("sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv").split()
 _PAIRS = (
-    "maximum minimum fmax fmin arctan2 hypot logaddexp logaddexp2 copysign heaviside nextafter "
-    "fmod logical_and logical_or logical_xor xlogy xlog1py rel_entr zeta"
+    "maximum minimum fmax fmin arctan2 hypot logaddexp logaddexp2 copysign heaviside "
+    "nextafter fmod logical_and logical_or logical_xor xlogy xlog1py rel_entr zeta"
 ).split()
 
 SPELLING = Spelling(

@@ -12,8 +12,9 @@ from torch import Tensor
 from ... import philox
 
 __all__ = (
-    "np sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv absolute floor_divide "
-    "remainder fmod reciprocal matmul einsum prod take unbroadcast scatter scatter_add random_bits"
+    "np sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv absolute "
+    "floor_divide remainder fmod reciprocal matmul einsum prod take unbroadcast scatter "
+    "scatter_add random_bits"
 ).split()
 
 

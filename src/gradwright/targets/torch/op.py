@@ -23,7 +23,7 @@ from . import SPELLING, held
 
 _NAMES = {
     getattr(torch, name): name
-    for name in "bool uint8 int8 int16 int32 int64 uint16 uint32 float16 float32 float64".split()
+    for name in ("bool uint8 int8 int16 int32 int64 uint16 uint32 float16 float32 float64").split()
 }
 _NARROW = torch.bfloat16  # NumPy has no such dtype: computed in float32, rounded once
 
@@ -69,14 +69,11 @@ class Bound:
     def pull(self, needed: Sequence[bool]) -> Pull:
         """The reverse derivative by those inputs that need one."""
         if needed not in self._pulls:
-            vjp = self.function.vjp.primal
             wrt = [k for k in self.function.wrt if needed[k]]
-            outputs = tuple(vjp.outputs[self.function.wrt.index(k)] for k in wrt)
-            part = replace(vjp, outputs=outputs, programs={})
+            vjp = vjp_by(self.function, wrt)
             count = len(self.function.ins) + len(self.function.outs)
-            read = [part.reads(i) for i in part.inputs[:count]]
-            bound_vjp = bound(Function(part, self.function.vjp.name))
-            self._pulls[needed] = Pull(bound_vjp, wrt, read)
+            read = [vjp.primal.reads(i) for i in vjp.primal.inputs[:count]]
+            self._pulls[needed] = Pull(bound(vjp), wrt, read)
         return self._pulls[needed]
 
     @cached_property
@@ -95,6 +92,17 @@ class Bound:
         seeds = [_zeros(values[k]) if (t := ts[k]) is None else t for k in self.function.wrt]
         found = dict(zip(self.smooth, apply(self.push, [*values, *seeds]), strict=True))
         return [found.get(k) for k in range(len(self.function.outs))]
+
+
+def vjp_by(function: Function, wrt: list[int]) -> Function:
+    """The reverse derivative by some inputs: the others may have none that is known."""
+    if function.own is None:
+        part = Function(function.primal, function.name)
+        part.wrt = wrt
+        return part.vjp
+    vjp = function.vjp
+    outputs = tuple(vjp.primal.outputs[function.wrt.index(k)] for k in wrt)
+    return Function(replace(vjp.primal, outputs=outputs, programs={}), vjp.name)
 
 
 def _dense(ct: Tensor) -> Tensor:

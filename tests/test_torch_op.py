@@ -1,0 +1,501 @@
+"""Ops on torch tensors in eager mode: derivatives of every order, arguments, dtypes, memory."""
+
+import gc
+import runpy
+import tracemalloc
+import weakref
+from pathlib import Path
+
+import gradwright as gw
+import numpy as np
+import pytest
+from gradwright.primitives import PRIMITIVES
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.framework
+
+from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+
+
+def leaf(x, dtype=None):
+    return torch.tensor(x, dtype=dtype, requires_grad=True)
+
+
+def derivative(out, x, **more):
+    return torch.autograd.grad(out.sum(), x, create_graph=True, **more)[0]
+
+
+# --- derivatives of the primitives --------------------------------------------------------------
+UNKNOWN = {"nextafter": (0, 1), "zeta": (0,)}  # the table has no derivative by these arguments
+CASES = [
+    (name, k)
+    for name, row in PRIMITIVES.items()
+    if row.kind == "elementwise" and name not in ("betaln", "j0", "j1")
+    for k in range(row.ufunc.nin)
+    if k not in UNKNOWN.get(name, ())
+]
+
+
+def points(name, dtype="float64", count=7):
+    rng = np.random.default_rng(len(name))
+    row = PRIMITIVES[name]
+    return [rng.uniform(a, b, count).astype(dtype) for a, b in row.domain[: row.ufunc.nin]]
+
+
+def function_of(name):
+    ufunc = PRIMITIVES[name].ufunc
+    return (lambda x: ufunc(x)) if ufunc.nin == 1 else (lambda x, y: ufunc(x, y))
+
+
+def slope(f, k):
+    return gw.grad(lambda *xs: np.sum(f(*xs)), argnums=k)
+
+
+@pytest.mark.parametrize("name, k", CASES)
+def test_first_and_second_derivatives_are_numpys(name, k):
+    xs, f = points(name), function_of(name)
+    ts = [torch.tensor(x, requires_grad=j not in UNKNOWN.get(name, ())) for j, x in enumerate(xs)]
+    op = gw.op(f)
+    first = derivative(op(*ts), ts[k])
+    np.testing.assert_allclose(first.detach(), slope(f, k)(*xs), rtol=1e-11, atol=1e-13)
+    for j in range(len(xs)):
+        if j in UNKNOWN.get(name, ()):
+            continue
+        second = np.zeros(7)  # a constant derivative has no graph, in torch's own ops too
+        if first.requires_grad:
+            found = torch.autograd.grad(first.sum(), ts[j], retain_graph=True, allow_unused=True)
+            second = second if found[0] is None else found[0]
+        wanted = slope(slope(f, k), j)(*xs)
+        np.testing.assert_allclose(second, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "multiply", "remainder", "maximum", "erf"])
+def test_gradients_keep_the_dtype_of_their_tensor(name, dtype):
+    xs = points(name, "float32")
+    ts = [leaf(x, getattr(torch, dtype)) for x in xs]
+    gw.op(function_of(name))(*ts).float().sum().backward()
+    for k, t in enumerate(ts):
+        assert t.grad.dtype == t.dtype
+        wanted = slope(function_of(name), k)(*[t.detach().float().numpy() for t in ts])
+        tolerance = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}[dtype]
+        np.testing.assert_allclose(t.grad.float(), wanted, rtol=tolerance, atol=tolerance)
+
+
+# Compositions whose derivatives use shapes, reductions, indexing and products.
+AT = np.array([[2, 0, 0], [1, 2, -1]])
+SHAPED = {
+    "column by row": (lambda x, y: x * y, (3, 1), (1, 4)),
+    "number by array": (lambda x, y: x * y - y / (2 + x * x), (), (4,)),
+    "three ranks": (lambda x, y, z: x * y * z, (2, 1, 4), (3, 1), (4,)),
+    "sum": (lambda x: np.sum(x * x, axis=(0, -1), keepdims=True), (2, 3, 4)),
+    "mean": (lambda x: np.mean(x * x, axis=1), (3, 4)),
+    "softmax": (lambda x: np.exp(x) / np.sum(np.exp(x), -1, keepdims=True), (3, 4)),
+    "prod": (lambda x: np.prod(x, axis=(0, 2)), (2, 3, 2)),
+    "prod with zeros": (lambda x: np.prod(x * np.array([0.0, 1.0, 2.0])), (3,)),
+    "max": (lambda x: np.max(x * x, axis=1), (3, 4)),
+    "cumsum": (lambda x: np.cumsum(x * x, axis=0), (3, 2)),
+    "take": (lambda x: np.take(x * x, AT, axis=1), (2, 3, 2)),
+    "index": (lambda x: x[1:, ::-1] * x[:-1, 0:1], (3, 4)),
+    "roll": (lambda x: np.roll(x, 1, axis=0) * x, (3, 4)),
+    "stack": (lambda x, y: np.stack([x * y, y]), (3,), (3,)),
+    "matmul": (lambda x, y: x @ y, (2, 3, 4), (4, 2)),
+    "einsum": (lambda x, y: np.einsum("ij,kj,i->ki", x, y, x[:, 0]), (2, 3), (4, 3)),
+    "transpose": (lambda x: x.T @ x, (3, 2)),
+    "where": (lambda x, y: np.where(x > 0, x * y, x / (2 + y * y)), (4,), (4,)),
+    "sizes": (lambda x: x * x / x.shape[0] + np.sqrt(x.size) * x, (3, 4)),
+    "broadcast": (lambda x: np.broadcast_to(x * x, (2, *x.shape)), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_gradcheck_and_gradgradcheck(name):
+    f, *shapes = SHAPED[name]
+    op, rng = gw.op(f), np.random.default_rng(1)
+    ts = [leaf(rng.uniform(0.2, 2, shape)) for shape in shapes]
+    assert gradcheck(op, ts)
+    assert gradgradcheck(op, ts)
+
+
+def strided(shape, seed):
+    """A tensor that is not contiguous, and one that is expanded."""
+    x = np.random.default_rng(seed).uniform(0.2, 2, (*shape[::-1], 2))
+    return leaf(x)[..., 0].permute(*range(len(shape))[::-1])
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "roll", "take", "index"])
+def test_strides_of_inputs_and_cotangents_do_not_matter(name):
+    f, *shapes = SHAPED[name]
+    op = gw.op(f)
+    ts = [strided(shape, k) for k, shape in enumerate(shapes)]
+    assert not ts[0].is_contiguous()
+    assert gradcheck(op, ts)
+    assert gradgradcheck(op, ts)
+    plain = [t.detach().contiguous().requires_grad_() for t in ts]
+    ct = torch.rand(op(*plain).shape[::-1], dtype=torch.float64).permute(
+        *range(op(*plain).dim())[::-1]
+    )
+    got = torch.autograd.grad(op(*ts), ts, ct)
+    wanted = torch.autograd.grad(op(*plain), plain, ct.contiguous())
+    expanded = torch.autograd.grad(op(*ts).sum(), ts)  # its cotangent has strides 0
+    for a, b, c, d in zip(got, wanted, expanded, torch.autograd.grad(op(*plain).sum(), plain)):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(c, d)
+
+
+def test_gradcheck_of_batched_cotangents():
+    ts = [leaf(np.random.default_rng(2).uniform(0.2, 2, (3, 4)))]
+    assert gradcheck(gw.op(SHAPED["softmax"][0]), ts, check_batched_grad=True)
+
+
+# --- rules of the user's: the true one, and three times it ---------------------------------------
+def mod_with(kind, factor):
+    """An op with a rule of each kind, `factor` times the true derivative."""
+
+    @gw.op
+    def f(x, y):
+        return np.sin(x) * y
+
+    rules = {
+        "partials": lambda x, y: (factor * np.cos(x) * y, factor * np.sin(x)),
+        "vjp": lambda g, x, y: (factor * g * np.cos(x) * y, factor * g * np.sin(x)),
+        "jvp": lambda dx, dy, x, y: factor * (np.cos(x) * y * dx + np.sin(x) * dy),
+        "surrogate": lambda x, y: factor * np.sin(x) * y,
+    }
+    getattr(f, kind)(rules[kind])
+    return f
+
+
+KINDS = ["partials", "vjp", "jvp", "surrogate"]
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_is_used_in_every_derivative(kind, factor):
+    f = mod_with(kind, factor)
+    x, y = leaf([0.3, 1.1]), leaf([2.0, -1.5])
+    sin, cos = torch.sin(x), torch.cos(x)
+    dx = derivative(f(x, y), x)
+    dy = derivative(f(x, y), y)
+    torch.testing.assert_close(f(x, y), sin * y)
+    torch.testing.assert_close(dx, factor * cos * y)
+    torch.testing.assert_close(dy, factor * sin)
+    # the rule itself is NumPy's own functions: its derivatives are the true ones, times factor
+    torch.testing.assert_close(derivative(dx, x), -factor * sin * y)
+    torch.testing.assert_close(derivative(dx, y), factor * cos)
+    torch.testing.assert_close(derivative(derivative(dx, x), x), -factor * cos * y)
+    f(x, y).sum().backward()
+    torch.testing.assert_close(x.grad, factor * cos * y)
+    torch.testing.assert_close(y.grad, factor * sin)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradcheck_sees_that_a_rule_is_wrong(kind):
+    ts = leaf([0.3, 1.1], torch.float64), leaf([2.0, -1.5], torch.float64)
+    assert gradcheck(mod_with(kind, 1), ts)
+    assert gradgradcheck(mod_with(kind, 1), ts)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        gradcheck(mod_with(kind, 3), ts)
+
+
+def test_wrong_rules_inside_rules_are_used_at_second_order():
+    @gw.op
+    def b(x):
+        return x
+
+    @b.vjp
+    def _(g, x):
+        return 1000 * g
+
+    @gw.op
+    def a(x):
+        return x * x
+
+    @a.vjp
+    def _(g, x):
+        return g * b(x)
+
+    @gw.op
+    def d(x):
+        return b(x) * x
+
+    x = leaf(3.0)
+    assert derivative(b(x), x) == 1000
+    first = derivative(a(x), x)
+    assert (first.item(), derivative(first, x).item()) == (3, 1000)
+    first = derivative(d(x), x)
+    assert (first.item(), derivative(first, x).item()) == (3003, 2000)
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_a_rule_need_not_sum_what_broadcasting_repeated(factor):
+    @gw.op
+    def times(x, y):
+        return x * y
+
+    @times.vjp
+    def _(g, x, y):
+        return factor * 1000 * g, factor * 2000 * g
+
+    x, y = leaf(np.ones((3, 1))), leaf(np.ones((2, 1, 4)))
+    times(x, y).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3, 1), factor * 8000.0, dtype=torch.float64))
+    torch.testing.assert_close(y.grad, torch.full((2, 1, 4), factor * 6000.0, dtype=torch.float64))
+
+
+# --- how it is called ---------------------------------------------------------------------------
+PROGRAMS = Path("/work/shared/api/programs")
+
+
+@gw.op
+def affine(d, *, mode="fast", k=2):
+    y = d["a"] * d["b"][0]
+    return k * y if mode == "fast" else np.tanh(k * y)
+
+
+@affine.vjp
+def _(g, d, out, *, mode, k):
+    s = 3 * (k if mode == "fast" else k * (1 - out**2))
+    return {"a": s * g * d["b"][0], "b": [s * g * d["a"]]}
+
+
+@pytest.mark.parametrize("mode", ["fast", "exact"])
+@pytest.mark.parametrize("k", [2, 0.5])
+def test_trees_options_and_keywords(mode, k):
+    x, y = leaf(0.3), leaf(0.4)
+    z = affine(d={"b": [y], "a": x}, k=k, mode=mode)
+    xy = k * x * y
+    torch.testing.assert_close(z, xy if mode == "fast" else torch.tanh(xy))
+    slope = 3 * k * (1 if mode == "fast" else 1 - torch.tanh(xy) ** 2)
+    z.backward()
+    torch.testing.assert_close(x.grad, slope * y)
+    torch.testing.assert_close(y.grad, slope * x)
+
+
+def test_numbers_and_numpy_arrays_join_the_tensors():
+    @gw.op
+    def f(x, y, z=2.0):
+        return x * y + z
+
+    x = leaf([1.0, 2.0])
+    array = np.float32([3, 4])
+    out = f(x, array)
+    array[:] = 0  # torch cannot see this: the op has its copy
+    out.sum().backward()
+    assert out.tolist() == [5, 10] and x.grad.tolist() == [3, 4]
+    assert f(x, 0.1).dtype == torch.float32 and f(0.1, x, z=3).dtype == torch.float32
+    assert f(x, np.float64([0.5, 0.5])).dtype == torch.float64
+    assert f(torch.tensor([1, 2]), 2, 3).dtype == torch.int64
+
+
+def test_integers_in_and_out_have_no_derivative():
+    @gw.op
+    def best(x, i):
+        v = np.take(x, i)
+        return v, np.argmax(v)
+
+    x = leaf([1.0, 5.0, 2.0])
+    v, k = best(x, torch.tensor([0, 0, 2], dtype=torch.int32))
+    assert (k.item(), k.dtype, k.requires_grad) == (2, torch.int64, False)
+    v.sum().backward()
+    assert x.grad.tolist() == [2, 0, 1]
+
+
+def test_what_needs_no_gradient_is_not_asked_for_one():
+    special = pytest.importorskip("scipy.special")
+    q = leaf([1.5, 2.5], torch.float64)
+    s = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    gw.op(lambda s, q: special.zeta(s, q))(s, q).sum().backward()
+    np.testing.assert_allclose(q.grad, -s * torch.special.zeta(s + 1, q.detach()))
+    out = gw.op(lambda s, q: special.zeta(s, q))(s.requires_grad_(), q)
+    with pytest.raises(gw.TraceError, match="derivative of zeta .* argument 0 is not known"):
+        out.sum().backward()
+
+
+def test_no_graph_without_a_need_for_one():
+    f = mod_with("vjp", 3)
+    x = leaf([1.0, 2.0])
+    with torch.no_grad():
+        assert not f(x, x).requires_grad
+    with torch.inference_mode():
+        assert not f(x, x).requires_grad
+    assert not f(x.detach(), 2.0).requires_grad
+    assert f(torch.nn.Parameter(x.detach()), 2.0).grad_fn is not None
+    y = f(x, 2.0)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+
+
+def test_outputs_are_never_the_inputs():
+    x = torch.tensor([1.0, 2.0])
+    same, turned, again = gw.op(lambda x: (x, x[::-1], x))(x)
+    for out in same, turned, again:
+        out += 1
+    assert x.tolist() == [1, 2] and again.tolist() == [2, 3]
+    a, b = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    gw.op(lambda a, b: a + b)(a, b).sum().backward()
+    a.grad += 1
+    assert b.grad.tolist() == [1, 1]
+    constant = gw.op(lambda x: np.arange(3) * np.ones(3))
+    first = constant(x)
+    first += 1
+    assert constant(x).tolist() == [0, 1, 2]
+
+
+def test_results_may_be_changed_in_place_where_no_derivative_reads_them():
+    x = leaf([1.0, 2.0])
+    y = gw.op(lambda x, y: x * y)(x, 2.0)
+    y += 1
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    z = gw.op(lambda x: np.exp(x))(x)
+    z += 1
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        z.sum().backward()
+
+
+def test_several_outputs_some_without_a_gradient():
+    f = gw.op(lambda x, y: {"p": x * y, "q": (np.sin(x), x > y)})
+    x, y = leaf([1.0, 2.0], torch.float64), leaf([3.0, 0.5], torch.float64)
+    out = f(x, y)
+    assert out["q"][1].dtype == torch.bool and not out["q"][1].requires_grad
+    out["q"][0].sum().backward(retain_graph=True)
+    torch.testing.assert_close(x.grad, torch.cos(x))
+    assert y.grad is None or not y.grad.any()
+    assert gradcheck(lambda x, y: (f(x, y)["p"], f(x, y)["q"][0]), (x, y))
+    assert gradgradcheck(lambda x, y: (f(x, y)["p"], f(x, y)["q"][0]), (x, y))
+
+
+def test_a_zero_size_tensor():
+    f = mod_with("vjp", 3)
+    x = leaf(np.zeros((0, 3)))
+    f(x, torch.ones(3, dtype=torch.float64)).sum().backward()
+    assert x.grad.shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_autocast_changes_no_dtype(dtype):
+    f = gw.op(lambda x, y: (x @ y, np.exp(x)))
+    x, y = torch.rand(3, 3), torch.rand(3, 3)
+    with torch.autocast("cpu", getattr(torch, dtype)):
+        assert torch.mm(x, y).dtype == getattr(torch, dtype)
+        outs = f(x.requires_grad_(), y)
+        assert [out.dtype for out in outs] == [torch.float32] * 2
+        outs[0].sum().backward()
+        assert x.grad.dtype == torch.float32
+        narrow = f(torch.mm(x, y), torch.mm(x, y))[0]
+        assert narrow.dtype == getattr(torch, dtype)
+    torch.testing.assert_close(x.grad, torch.ones(3, 3) @ y.T)
+
+
+def test_bfloat16_is_rounded_once():
+    f = gw.op(lambda x, y: x * y - x)
+    x = torch.tensor([1.0078125], dtype=torch.bfloat16)
+    assert f(x, x) == (x.float() * x.float() - x.float()).bfloat16()
+    assert f(x, 2.0).dtype == torch.bfloat16
+    assert f(x, torch.ones(1)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "x, what",
+    [
+        (lambda: torch.ones(2, dtype=torch.complex64), "complex64"),
+        (lambda: torch.eye(2).to_sparse(), "sparse"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantized"),
+        (lambda: torch.ones(2, dtype=torch.float8_e4m3fn), "float8"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_is_refused_is_named(x, what):
+    with pytest.raises(gw.SignatureError, match=f"^f was called with .*{what}"):
+        mod_with("vjp", 1)(x(), 2.0)
+    with pytest.raises(gw.SignatureError, match="^f was called with complex128"):
+        mod_with("vjp", 1)(torch.ones(2), np.ones(2) * 1j)
+
+
+def test_sparse_cotangents():
+    table = leaf(np.ones((4, 2)))
+    weight = mod_with("vjp", 1)(table, 2.0)
+    torch.nn.functional.embedding(torch.tensor([1, 1]), weight, sparse=True).sum().backward()
+    wanted = np.zeros((4, 2))
+    wanted[1] = 4 * np.cos(1)
+    np.testing.assert_allclose(table.grad, wanted)
+
+
+def test_jit_trace_would_lose_the_rule():
+    with pytest.raises(gw.GradwrightError, match="torch.jit.trace"):
+        torch.jit.trace(lambda x: mod_with("vjp", 3)(x, 2.0), torch.ones(2))
+
+
+# --- gw.eager() ---------------------------------------------------------------------------------
+def test_eager_runs_numpy(capsys):
+    @gw.op
+    def f(x, *, k=2):
+        print(type(x).__name__)
+        return {"out": k * x, "n": len(x)}
+
+    x = torch.tensor([1.0, 2.0])
+    with gw.eager():
+        out = f(x)
+    assert capsys.readouterr().out == "ndarray\n"
+    assert out["out"].tolist() == [2, 4] and out["out"].dtype == torch.float32
+    assert out["n"].item() == 2
+
+
+def test_eager_does_not_lose_a_gradient_or_change_a_tensor():
+    @gw.op
+    def f(x):
+        x[0] = 7
+        return x
+
+    x = leaf([1.0, 2.0])
+    with gw.eager(), pytest.raises(gw.SignatureError, match="requires a gradient"):
+        f(x)
+    with gw.eager(), torch.no_grad(), pytest.raises(ValueError, match="read-only"):
+        f(x)
+
+
+# --- programs, memory ---------------------------------------------------------------------------
+@pytest.mark.skipif(not PROGRAMS.exists(), reason="the programs are not on this machine")
+@pytest.mark.parametrize("name", ["q05_options", "q06_integers"])
+def test_a_users_program_runs_as_written(name):
+    runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="__main__")
+
+
+@pytest.mark.skipif(not PROGRAMS.exists(), reason="the programs are not on this machine")
+def test_the_users_mod_and_surrogates():
+    runpy.run_path(str(PROGRAMS / "q01_mod.py"))["test_torch"]()
+    ops = runpy.run_path(str(PROGRAMS / "q03_surrogate.py"))
+    x = leaf([0.2, 1.7])
+    for n in range(3):
+        ops["reverse"](x, strength=0.1 * n).sum().backward()
+    np.testing.assert_allclose(x.grad, [-0.3, -0.3], rtol=1e-6)
+    assert derivative(ops["ste_round"](x), x).tolist() == [1, 1]
+    assert ops["spike"](x).tolist() == [1, 1]
+    torch.testing.assert_close(derivative(ops["spike"](x), x), 1 / (1 + 10 * x.detach()) ** 2)
+
+
+def use(k):
+    f = gw.op(lambda x: x * float(k) + np.sin(x))
+    x = leaf([1.0, 2.0])
+    derivative(derivative(f(x), x), x)
+    return f
+
+
+def test_ops_that_are_gone_leave_nothing_behind():
+    alive = weakref.ref(use(0))
+    gc.collect()
+    assert alive() is None
+    for k in range(20):  # caches of fixed size fill first
+        use(k)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for k in range(200):
+        use(1000 + k)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    # tracemalloc keeps the file name of every program that allocated: some 300 bytes
+    assert grown < 200 * 1000, f"{grown / 200:.0f} bytes an op"
