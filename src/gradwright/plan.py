@@ -196,7 +196,7 @@ def advance(
                 *(n if isinstance(n, (int, float)) else id(n) for n in part.numbers),
             )
             if key not in memo:
-                memo[key] = tuple(run_numbers(stage.numbers)(*part.numbers, *totals))
+                memo[key] = _numbers_of(stage, run_numbers, (*part.numbers, *totals))
             fresh = memo[key]
             if level == len(part.plan.stages) - 1:
                 cut = len(fresh) - part.plan.shared
@@ -212,6 +212,10 @@ def advance(
         Result(tuple(run(p.plan.final)(*p.arrays, p.identity, *r)), s, tuple(p.plan.final.records))
         for p, r, s in zip(parts, read, shared, strict=True)
     ]
+
+
+def _numbers_of(stage: Stage, run: Run, known: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(run(stage.numbers)(*known)) if stage.numbers.outputs else ()
 
 
 def _same_totals(parts: Sequence[Part], rule: str) -> None:

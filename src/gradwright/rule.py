@@ -232,17 +232,33 @@ class Rule(Generic[P]):
         state, slots = dict(state), dict(slots)
         for k, equation in enumerate(self.equations):
             mine = {local: name for name, (at, local) in self._slots.items() if at == k}
-            values = {
-                local: keywords[name]
-                for name, readers in self._keywords.items()
-                for at, local in readers
-                if at == k
-            }
+            values = self._read_by(k, keywords)
             state[equation.rewrites], new = equation(
                 state, {local: slots[name] for local, name in mine.items()}, values, step, rng
             )
             slots.update({mine[local]: value for local, value in new.items()})
         return state, slots
+
+    def _read_by(self, k: int, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of equation k, by its own names for them."""
+        return {
+            local: keywords[name]
+            for name, readers in self._keywords.items()
+            for at, local in readers
+            if at == k
+        }
+
+    def kept(self, w: Any, keywords: Mapping[str, Any], rounded: bool) -> Any:
+        """A new parameter in the domain that was declared last.
+
+        The equation that declared it has seen to that, unless w was rounded or changed since.
+        """
+        updates = [(k, e) for k, e in enumerate(self.equations) if e.rewrites == "w"]
+        declared = [(k, e.domain) for k, e in updates if e.domain is not None]
+        if not declared or (not rounded and declared[-1][0] == updates[-1][0]):
+            return w
+        k, domain = declared[-1]
+        return domain.nearest(w, self._read_by(k, keywords))
 
     # --- one trace for every rank and dtype ---
     def part(
@@ -415,15 +431,15 @@ class _Tracing:
         step, seed = _input(graph, "step", "int"), _input(graph, "seed", "int")
         leaves = [next(numbers if is_number_meta(m) else arrays) for m in self.given]
         slot_values = dict(zip([*own, *shared], [*slots, *common], strict=True))
+        keywords = self.layout.arguments(leaves)
         state, new = self.rule.compute(
-            {"w": w, "g": g},
-            slot_values,
-            self.layout.arguments(leaves),
-            step,
-            Rng(w, step, identity, seed),
+            {"w": w, "g": g}, slot_values, keywords, step, Rng(w, step, identity, seed)
         )
         rewritten = "w" if any(e.rewrites == "w" for e in self.rule.equations) else "g"
         first = self._stored(graph, rewritten, state[rewritten], self.metas[0], w)
+        if rewritten == "w":
+            rounded = lift(graph, state["w"]).node.dtype != self.metas[0].dtype
+            first = self.rule.kept(first, keywords, rounded)
         rest = [
             self._stored(graph, s, new[s], m, x)
             for s, m, x in zip(own, self.metas[2:], slots, strict=True)
@@ -471,12 +487,7 @@ class _Tracing:
             )
         if x.ndim < like.ndim or any(d == 1 != e for d, e in zip(x.dims, like.dims, strict=True)):
             x = resized("broadcast_to", x, like.dims)
-        stored = cast(x, meta.dtype)
-        last = self.rule.equations[-1]
-        if name == "w" and x.node.dtype != meta.dtype and last.domain is not None:
-            keywords = dict(zip(graph.names, (Tracer(graph, i) for i in graph.inputs), strict=True))
-            stored = last.domain.nearest(stored, {**last.keywords, **keywords})
-        return stored
+        return cast(x, meta.dtype)
 
 
 def _split(pairs: Sequence[tuple[str, Meta]]) -> tuple[list[str], list[Meta]]:
