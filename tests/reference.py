@@ -96,6 +96,7 @@ def _call(*args, function):
 
 
 MEANING = {
+    "power": operator.pow,  # of two numbers it is the C library's, np.power's is NumPy's own
     "where": lambda c, x, y: np.where(c, x, y),
     "sum": lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims),
     "prod": lambda x, axis, keepdims: np.prod(x, axis=axis, keepdims=keepdims),
@@ -173,9 +174,10 @@ def evaluate(graph, *inputs):
             if node.prim == "call":
                 continue
             if node.prim in ("input", "const", "size"):
-                value = values[i] = np.asarray(value, _dtype(node.dtype))
+                value = np.asarray(value, _dtype(node.dtype))
             assert value.dtype == _dtype(node.dtype), f"v{i} is {value.dtype}: {node}"
             assert value.shape == tuple(size(d, inputs) for d in node.shape), f"v{i}: {node}"
+            values[i] = value[()]  # a number where there are no dimensions, as NumPy gives it
     return [values[i] for i in graph.outputs]
 
 

@@ -46,13 +46,18 @@ def narrowed(value: Any, x: Tracer) -> Tracer:
     return cast(unbroadcast(ct, target), x.node.dtype)
 
 
+def widened(value: Any, x: Tracer) -> Tracer:
+    """A tangent of x, or a cotangent that fits already, with a value for every element."""
+    return resized("broadcast_to", cast(lift(x.graph, value), x.node.dtype), x.dims)
+
+
 def fit(value: Any, x: Tracer) -> Tracer:
-    """A cotangent (or tangent) of x: of its shape and dtype, whatever the rule gave."""
-    return resized("broadcast_to", narrowed(value, x), x.dims)
+    """A cotangent of x: of its shape and dtype, whatever a user's rule gave."""
+    return widened(narrowed(value, x), x)
 
 
 def zeros(x: Tracer) -> Tracer:
-    return fit(0, x)
+    return widened(0, x)
 
 
 def _spread(ct: Tracer, n: Node) -> Tracer:
@@ -281,7 +286,7 @@ def forward(
             if n.prim == "call":
                 found[i] = n["function"].push(xs, _items(graph, env, i), tangents)
             elif (t := _jvp(n, xs, env[i], tangents)) is not None and is_float(n.dtype):
-                found[i] = fit(t, env[i])
+                found[i] = widened(t, env[i])
     return found
 
 
@@ -411,7 +416,7 @@ class Function:
                 f"the jvp of {self.name} gives {len(got)} values for {len(outs)} outputs",
                 "one tangent for each output, None for integers",
             )
-        g.outputs = tuple(fit(0 if got[k] is None else got[k], outs[k]).i for k in self.smooth)
+        g.outputs = tuple(widened(0 if got[k] is None else got[k], outs[k]).i for k in self.smooth)
         return Function(g, f"{self.name}_jvp")
 
     def _forward(self, xs: Tracers, outs: Tracers, ts: Tracers) -> Sequence[Any]:
@@ -502,7 +507,7 @@ class Function:
             roots[i] = roots[i] + v if i in roots else v
         seeds = linear.primal.inputs[first:]
         got = backward(linear.primal, env, roots, seeds)
-        g.outputs = tuple(fit(got.get(i, 0), z).i for i, z in zip(seeds, old, strict=True))
+        g.outputs = tuple(widened(got.get(i, 0), z).i for i, z in zip(seeds, old, strict=True))
         if any(g.reads(z.i) for z in old):
             what, mode = ("cotangent", "forward") if given == "vjp" else ("tangent", "reverse")
             raise TraceError(
@@ -516,13 +521,13 @@ class Function:
 
     def pull(self, xs: Tracers, outs: Tracers, cts: Mapping[int, Tracer]) -> list[Any]:
         """Cotangents of the inputs (``None`` where there is none), from those of some outputs."""
-        full = [fit(cts.get(k, 0), outs[k]) for k in self.smooth]
+        full = [widened(cts.get(k, 0), outs[k]) for k in self.smooth]
         back = dict(zip(self.wrt, apply(self.vjp, [*xs, *outs, *full]), strict=True))
         return [back.get(k) for k in range(len(xs))]
 
     def push(self, xs: Tracers, outs: Tracers, ts: Maybe) -> dict[int, Tracer]:
         """Tangents of the smooth outputs, from those of some inputs."""
-        full = [zeros(xs[k]) if (t := ts[k]) is None else fit(t, xs[k]) for k in self.wrt]
+        full = [zeros(xs[k]) if (t := ts[k]) is None else widened(t, xs[k]) for k in self.wrt]
         return dict(zip(self.smooth, apply(self.jvp, [*xs, *outs, *full]), strict=True))
 
 

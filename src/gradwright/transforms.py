@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from . import tree
-from .derive import backward, fit, forward
+from .derive import backward, forward, widened
 from .errors import SignatureError, TraceError
 from .graph import Graph
 from .op import Op
@@ -60,7 +60,7 @@ def _pulled(graph: Graph, cts: dict[int, Tracer], variables: Sequence[Tracer | N
     """The cotangents of the variables, ``None`` where there is none."""
     smooth = [x for x in variables if x is not None]
     got = backward(graph, _environment(graph), cts, [x.i for x in smooth])
-    return [None if x is None else fit(got.get(x.i, 0), x) for x in variables]
+    return [None if x is None else widened(got.get(x.i, 0), x) for x in variables]
 
 
 def _derivative(
@@ -86,7 +86,7 @@ def _derivative(
                 "dimensions",
                 "a function that returns one float: np.sum or np.mean of it",
             )
-        back = iter(_pulled(graph, {out.i: fit(1, out)}, variables))
+        back = iter(_pulled(graph, {out.i: widened(1, out)}, variables))
         parts = [
             tree.unflatten(spec, [next(back) for _ in range(tree.leaves_of(spec))])
             for spec in (tree.flatten(args[k])[1] for k in positions)
@@ -134,16 +134,13 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
     def pull_body(ct: Any, *args: Any) -> Any:
         new, variables = _variables(args, range(len(args)))
         graph = here(*tree.flatten(list(args))[0])
-        outs = [lift(graph, out) for out in tree.flatten(function(*new))[0]]
-        cts = tree.flatten(ct)[0]
-        if len(cts) != len(outs):
-            raise SignatureError(
-                f"{len(cts)} cotangents for {len(outs)} outputs", "one for each output"
-            )
+        leaves, spec = tree.flatten(function(*new))
+        outs = [lift(graph, out) for out in leaves]
+        cts = tree.flatten_like(spec, ct, _no_fit("cotangents", "outputs"))
         roots: dict[int, Tracer] = {}
         for out, c in zip(outs, cts, strict=True):
-            if is_float(out.node.dtype):
-                c = fit(c, out)
+            if c is not None and is_float(out.node.dtype):
+                c = widened(c, out)
                 roots[out.i] = roots[out.i] + c if out.i in roots else c
         back = iter(_pulled(graph, roots, variables))
         specs = [tree.flatten(arg)[1] for arg in args]
@@ -159,6 +156,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
 def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
     """Return ``f(*primals)`` and its derivative in the direction of the tangents.
 
+    Integers have none: their place holds ``None``.
+
     >>> import numpy as np, gradwright as gw
     >>> gw.jvp(np.square, (np.array([3.0]),), (np.array([1.0]),))
     (array([9.]), array([6.]))
@@ -169,22 +168,23 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
         graph = here(*tree.flatten(list(primals))[0])
         leaves, spec = tree.flatten(function(*new))
         outs = [lift(graph, out) for out in leaves]
-        ts = tree.flatten_like(tree.flatten(tuple(primals))[1], tuple(tangents), _no_fit)
+        spec_in = tree.flatten(tuple(primals))[1]
+        ts = tree.flatten_like(spec_in, tuple(tangents), _no_fit("tangents", "primals"))
         known = {}
         for x, t in zip(variables, ts, strict=True):
             if x is None and t is not None:
                 raise SignatureError("a tangent of integers", "None for arguments of integers")
             if x is not None and t is not None:
-                known[x.i] = fit(t, x)
+                known[x.i] = widened(t, x)
         got = forward(graph, _environment(graph), known, [out.i for out in outs])
-        moved = [fit(got.get(out.i, 0), out) for out in outs]
+        moved = [widened(got.get(out.i, 0), out) if is_float(out.node.dtype) else None for out in outs]
         return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
     return Op(body)(tuple(primals), tuple(tangents))
 
 
-def _no_fit(what: str) -> SignatureError:
-    return SignatureError(f"the tangents have {what}", "tangents like the primals")
+def _no_fit(seeds: str, like: str) -> Callable[[str], SignatureError]:
+    return lambda what: SignatureError(f"the {seeds} have {what}", f"{seeds} like the {like}")
 
 
 def _plain(function: Any) -> Callable[..., Any]:
