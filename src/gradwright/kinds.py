@@ -61,13 +61,14 @@ def number_dtype(dtype: str) -> np.dtype[Any]:
 
 def loop(prim: str, dtypes: Sequence[str]) -> tuple[list[str], str]:
     """NumPy's own choice: the dtype each argument is cast to, and that of the result (NEP 50)."""
-    weak = {"int": int, "float": float}
     ufunc = PRIMITIVES[prim].ufunc
+    if all(d in ("int", "float") for d in dtypes):  # NumPy compares two Python ints as objects
+        back = {"int64": "int", "float64": "float"}
+        *ins, out = (d.name for d in ufunc.resolve_dtypes((*map(number_dtype, dtypes), None)))
+        return [back.get(d, d) for d in ins], back.get(out, out)
+    weak = {"int": int, "float": float}
     asked = tuple(weak.get(d) or np.dtype(d) for d in dtypes)
     *ins, out = (d.name for d in ufunc.resolve_dtypes((*asked, None)))
-    if all(d in weak for d in dtypes):
-        back = {"int64": "int", "float64": "float"}
-        return [back.get(d, d) for d in ins], back.get(out, out)
     return ins, out
 
 
