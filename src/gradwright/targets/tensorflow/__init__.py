@@ -16,6 +16,8 @@ UNSUPPORTED = {
     "erfcx": "it has no scaled erfc, and exp(x*x) * erfc(x) is inf * 0 from x = 9.4 in float32",
     "log_ndtr": "it has no log_ndtr, and log(ndtr(x)) is -inf from x = -14 in float32",
     "global_sum": "a sum over all parameters belongs to an optimizer, not to an op",
+    "nextafter float16": "it has kernels for float32 and float64",
+    "nextafter bfloat16": "it has kernels for float32 and float64",
 }
 
 _SIGNED = ("int8", "int16", "int32", "int64")
@@ -29,22 +31,21 @@ def _for(dtypes: Iterable[str], **forms: str) -> dict[str, str]:
 
 
 _RENAMED = {
-    **{"absolute": "abs", "fabs": "abs", "rint": "round"},
+    **{"absolute": "abs", "fabs": "abs", "rint": "round", "remainder": "floormod"},
     **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2"},
-    **{"arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "remainder": "floormod"},
+    **{"arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh"},
     **{"isnan": "is_nan", "isinf": "is_inf", "isfinite": "is_finite"},
+    **{"expit": "sigmoid", "log_expit": "log_sigmoid"},
+    **{"j0": "special.bessel_j0", "j1": "special.bessel_j1"},
+    **{name: name for name in ("erfc", "erfinv", "erfcinv", "ndtri", "zeta")},
     # in a graph of TensorFlow 1, == asks whether two tensors are the same object
-    **{"equal": "equal", "not_equal": "not_equal"},
-    **{"erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "erfcinv": "erfcinv", "ndtri": "ndtri"},
-    **{"expit": "sigmoid", "log_expit": "log_sigmoid", "gammaln": "lgamma", "psi": "digamma"},
-    **{"i0": "bessel_i0", "i1": "bessel_i1", "xlogy": "xlogy", "xlog1py": "xlog1py"},
-    **{"j0": "special.bessel_j0", "j1": "special.bessel_j1", "zeta": "zeta"},
+    **{name: name for name in ("equal", "not_equal")},
 }
 # Compositions, written in `functions` under NumPy's name.
 _COMPOSED = (
-    "trunc cbrt exp2 log2 log10 deg2rad radians rad2deg degrees floor_divide fmod fmax fmin hypot "
-    "logaddexp logaddexp2 copysign heaviside signbit logit ndtr gamma entr exp10 cosm1 rel_entr "
-    "betaln left_shift right_shift"
+    "trunc cbrt exp2 log2 log10 deg2rad radians rad2deg degrees floor_divide fmod fmax fmin "
+    "hypot logaddexp logaddexp2 copysign heaviside signbit logit ndtr gamma entr exp10 cosm1 "
+    "rel_entr betaln erf gammaln psi i0 i1 xlogy xlog1py left_shift right_shift"
 ).split()
 _LOGIC = {
     name: "tf.math.%s(tf.cast({0}, tf.bool), tf.cast({1}, tf.bool))" % name
@@ -78,7 +79,7 @@ SPELLING = Spelling(
         **{prim: f"{prim}({{args}})" for prim in _COMPOSED},
         **{prim: _REDUCE % prim for prim in ("sum", "prod", "max", "min", "all", "any")},
         **{prim: prim + "({0}, {only}, {keepdims})" for prim in ("argmax", "argmin")},
-        **{prim: "{0}" for prim in ("positive", "stop_gradient", "variable")},
+        **dict.fromkeys(("positive", "stop_gradient", "variable"), "{0}"),
         **_LOGIC,
         "logical_not": "tf.math.logical_not(tf.cast({0}, tf.bool))",
         "nextafter": "tf.math.nextafter({0}, {1})",
@@ -123,7 +124,7 @@ SPELLING = Spelling(
         **_for(
             _UNSIGNED,
             absolute="{0}",
-            negative="tf.math.subtract(0, {0})",
+            negative="uint_negative({0})",
             sign="tf.cast(tf.math.greater({0}, 0), {out})",
             power="tf.cast(tf.cast({0}, tf.int64) ** tf.cast({1}, tf.int64), {out})",
         ),

@@ -61,6 +61,11 @@ def _wide(f: _Function) -> _Function:
     return wide
 
 
+def _with(condition: Any, value: float, x: Any) -> Any:
+    """x, and a value where a condition holds."""
+    return tf.where(condition, tf.cast(value, x.dtype), x)
+
+
 @_wide
 def fmod(x: Any, y: Any) -> Any:
     return tf.truncatemod(x, y)
@@ -94,6 +99,11 @@ int_floor_divide = _where_divisible(tf.math.floordiv)
 @_where_divisible
 def int_fmod(x: Any, y: Any) -> Any:
     return x - tf.truncatediv(x, y) * y
+
+
+def uint_negative(x: Any) -> Any:
+    """The complement and 1; Grappler makes of ``0 - x`` a Neg, which has no kernel for these."""
+    return tf.bitwise.invert(x) + 1
 
 
 def int_reciprocal(x: Any) -> Any:
@@ -153,7 +163,7 @@ def hypot(x: Any, y: Any) -> Any:
     big, small = tf.maximum(x, y), tf.minimum(x, y)
     ratio = tf.math.divide_no_nan(small, big)
     infinite = tf.math.is_inf(x) | tf.math.is_inf(y)
-    return tf.where(infinite, tf.cast(_math.inf, big.dtype), big * tf.sqrt(1 + ratio * ratio))
+    return _with(infinite, _math.inf, big * tf.sqrt(1 + ratio * ratio))
 
 
 def _gap(x: Any, y: Any) -> Any:
@@ -202,6 +212,11 @@ def logit(x: Any) -> Any:
     return tf.where(near, 2 * tf.math.atanh(2 * x - 1), tf.math.log(x / (1 - x)))
 
 
+def erf(x: Any) -> Any:
+    """TensorFlow's is NaN at infinities in float64; it is 1 from 6 on."""
+    return tf.math.erf(tf.clip_by_value(x, -10, 10))
+
+
 def ndtr(x: Any) -> Any:
     return 0.5 * tf.math.erfc(x * -_math.sqrt(0.5))
 
@@ -213,12 +228,41 @@ def gamma(x: Any) -> Any:
     odd = (wide < 0) & tf.equal(tf.math.floormod(floor, 2), 1)
     size = tf.exp(tf.math.lgamma(wide))
     pole = (wide < 0) & tf.equal(floor, wide)
-    nan = tf.constant(_math.nan, tf.float64)
-    return tf.cast(tf.where(pole, nan, tf.where(odd, -size, size)), x.dtype)
+    return tf.cast(_with(pole, _math.nan, tf.where(odd, -size, size)), x.dtype)
+
+
+def gammaln(x: Any) -> Any:
+    return _with(tf.equal(x, -_math.inf), -_math.inf, tf.math.lgamma(x))
+
+
+def psi(x: Any) -> Any:
+    return _with(tf.equal(x, 0), -_math.inf, tf.math.digamma(x))
+
+
+def i0(x: Any) -> Any:
+    return _grown(tf.math.bessel_i0e(x), x)
+
+
+def i1(x: Any) -> Any:
+    return _grown(tf.math.bessel_i1e(x), x)
+
+
+def _grown(scaled: Any, x: Any) -> Any:
+    """``scaled · exp(|x|)``, which overflows only where the product does. XLA has no i0, only i0e."""
+    half = tf.exp(0.5 * tf.abs(x))
+    return scaled * half * half
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    return _with(tf.math.is_nan(y), _math.nan, tf.math.xlogy(x, y))
+
+
+def xlog1py(x: Any, y: Any) -> Any:
+    return _with(tf.math.is_nan(y), _math.nan, tf.math.xlog1py(x, y))
 
 
 def entr(x: Any) -> Any:
-    return tf.where(x < 0, tf.cast(-_math.inf, x.dtype), -tf.math.xlogy(x, x))
+    return _with(x < 0, -_math.inf, -tf.math.xlogy(x, x))
 
 
 def cosm1(x: Any) -> Any:
@@ -235,7 +279,10 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 
 def betaln(x: Any, y: Any) -> Any:
-    return tf.math.lgamma(x) + tf.math.lgamma(y) - tf.math.lgamma(x + y)
+    """For positive numbers; in float64, because the terms nearly cancel where one is large."""
+    p, q = tf.cast(x, tf.float64), tf.cast(y, tf.float64)
+    inside = tf.math.lgamma(p) + tf.math.lgamma(q) - tf.math.lgamma(p + q)
+    return tf.cast(_with(tf.equal(p, 0) | tf.equal(q, 0), _math.inf, inside), x.dtype)
 
 
 # --- arrays ------------------------------------------------------------------------------------
