@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from . import targets
+from . import targets, tree
 from .equation import Given, PerParam, Required, Shared, initial
-from .errors import SignatureError
+from .errors import SignatureError, StateError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Result, Run, advance
@@ -30,7 +30,7 @@ class Runner:
     run: Run  # a graph on the target's arrays
     numbers: Run  # a graph of numbers
     add: Callable[[Any, Any], Any]  # two summands of a total
-    view: Callable[[Any], np.ndarray[Any, Any]]  # an array as NumPy's, to start slots from
+    view: Callable[[Any], np.ndarray[Any, Any]]  # an array as NumPy's
     like: Callable[[np.ndarray[Any, Any], Any], Any]  # a NumPy array as the target's, beside w
 
 
@@ -47,6 +47,65 @@ class Entry:
     steps: int  # updates it has had
     values: Mapping[str, Any]  # keywords of its group
     now: Mapping[str, Any]  # keywords of this step
+
+
+class SwappedError(StateError, RuntimeError):
+    """A step while the parameters hold a slot's values."""
+
+    def __init__(self, slot: str) -> None:
+        what = f"step inside swapped({slot!r}): the parameters hold the slot's values"
+        super().__init__(what, "the step after the with block", where=None)
+
+
+class SlotError(StateError, KeyError):
+    """No slot of that name."""
+
+    __str__ = Exception.__str__  # KeyError would quote the text
+
+    def __init__(self, slot: str, rule: Rule[Any]) -> None:
+        known = ", ".join(rule.own_slots) or "none: it has no slots"
+        super().__init__(f"no slot {slot!r} in {rule.name}", f"one of {known}")
+
+
+def check_step(rule: Rule[Any], now: Mapping[str, Any]) -> None:
+    """Raise unless every keyword of a step is a hyperparameter."""
+    rule.check_names(now)
+    _refuse_state(rule, now, rule.slots, "starts when the optimizer is made, not at a step")
+
+
+def check_group(rule: Rule[Any], own: Mapping[str, Any]) -> None:
+    """Raise unless every keyword of a group is the rule's, and may differ by group."""
+    rule.check_names(own)
+    _refuse_state(rule, own, rule.shared_slots, "is one for all groups")
+
+
+def _refuse_state(
+    rule: Rule[Any], keywords: Mapping[str, Any], slots: Sequence[str], why: str
+) -> None:
+    for name in keywords:
+        if name == "rng" or name in slots:
+            raise SignatureError(
+                f"{rule.name}: {name} {why}", f"{name}=… when the optimizer is made"
+            )
+
+
+def check_shapes(name: str, rule: Rule[Any], arrays: Sequence[Any], result: Result) -> None:
+    """Raise unless new values have the shapes of w and slots: sizes only the arrays can tell."""
+    for what, old, new in zip(["w", *rule.own_slots], arrays, result.values, strict=False):
+        if tuple(np.shape(new)) != tuple(old.shape):
+            raise SignatureError(
+                f"{rule.name} gives {what} of {name} the shape {tuple(np.shape(new))}, "
+                f"it is {tuple(old.shape)}",
+                "a value of the same shape",
+            )
+
+
+def summed(sums: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
+    """Add gradients to sums, where ``None`` is nothing."""
+    return [
+        g if s is None else s if g is None else s + g
+        for s, g in zip(sums, gradients, strict=True)
+    ]
 
 
 def checked_seed(rule: Rule[Any], seed: Any) -> Any:
@@ -76,13 +135,14 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
             raise SignatureError(
                 f"{entry.rule.name} has no value for {name}", f"{name}=… when the optimizer is made"
             )
-        # a 0-d array is a number
-        found[name] = (
-            value.item()
-            if isinstance(value, (np.ndarray, np.generic)) and not value.ndim
-            else value
-        )
+        found[name] = number(value)
     return found
+
+
+def number(value: Any) -> Any:
+    """A value, or the number that an array without dimensions holds."""
+    holds_one = getattr(value, "ndim", 1) == 0 and hasattr(value, "item")
+    return value.item() if holds_one else value
 
 
 def compute(
@@ -97,7 +157,7 @@ def compute(
     Parameters of one rule are computed together, since it may sum over them.
     """
     if is_eager():
-        return _compute_plainly(entries, count, seed, shared)
+        return _compute_plainly(entries, count, seed, shared, runner)
     results: list[Any] = [None] * len(entries)
     new_shared = dict(shared)
     for rule in {id(e.rule): e.rule for e in entries}.values():
@@ -138,7 +198,11 @@ def _agreed(rule: Rule[Any], values: Sequence[tuple[Any, ...]]) -> dict[str, Any
 
 
 def _compute_plainly(
-    entries: Sequence[Entry], count: int, seed: int | None, shared: Mapping[str, float]
+    entries: Sequence[Entry],
+    count: int,
+    seed: int | None,
+    shared: Mapping[str, float],
+    runner: Runner,
 ) -> tuple[list[Result], dict[str, float]]:
     """The same by running the user's functions themselves on NumPy arrays, for print and pdb.
 
@@ -151,7 +215,7 @@ def _compute_plainly(
         new_shared = dict(shared)
         for e in entries:
             try:
-                result = _plain(e, count, seed, shared, iter(totals))
+                result = _plain(e, count, seed, shared, runner, iter(totals))
             except TotalNeeded as needed:
                 summands.append(needed.summand)
                 continue
@@ -162,10 +226,28 @@ def _compute_plainly(
         totals.append(sum(summands))
 
 
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view that the user's function cannot write through: a failed step changes nothing."""
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
+
+
+def _as_numpy(value: Any, runner: Runner) -> Any:
+    leaves, spec = tree.flatten(value)
+    return tree.unflatten(spec, [runner.view(x) if hasattr(x, "ndim") else x for x in leaves])
+
+
 def _plain(
-    e: Entry, count: int, seed: int | None, shared: Mapping[str, float], totals: Any
+    e: Entry,
+    count: int,
+    seed: int | None,
+    shared: Mapping[str, float],
+    runner: Runner,
+    totals: Any,
 ) -> Result:
-    w, g, *slots = (np.asarray(a) for a in (e.w, e.g, *e.slots))
+    w, g, *slots = (_read_only(runner.view(a)) for a in (e.w, e.g, *e.slots))
+    keywords = {name: _as_numpy(value, runner) for name, value in resolved(e, count).items()}
     records: dict[str, Any] = {}
     tokens = _collected.set(records), _totals.set(totals)
     try:
@@ -173,7 +255,7 @@ def _plain(
             s: shared[s] for s in e.rule.shared_slots
         }
         rng = Rng(w, e.steps + 1, e.identity, seed or 0)
-        state, new = e.rule.compute({"w": w, "g": g}, named, resolved(e, count), e.steps + 1, rng)
+        state, new = e.rule.compute({"w": w, "g": g}, named, keywords, e.steps + 1, rng)
     finally:
         _collected.reset(tokens[0])
         _totals.reset(tokens[1])

@@ -13,8 +13,19 @@ import numpy as np
 
 from ... import emit, tree
 from ...equation import Shared, initial
-from ...errors import SignatureError, StateError
-from ...optimizer import Entry, Runner, checked_seed, compute
+from ...errors import StateError
+from ...optimizer import (
+    Entry,
+    Runner,
+    SlotError,
+    SwappedError,
+    check_group,
+    check_shapes,
+    check_step,
+    checked_seed,
+    compute,
+    summed,
+)
 from ...plan import Result
 from ...rule import Rule
 from . import SPELLING
@@ -95,7 +106,7 @@ class Optimizer:
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with keywords of their own; they start at their first step."""
         own = {k: v for k, v in group.items() if k != "params"}
-        self._preset.check_names(own)
+        check_group(self._preset, own)
         leaves, spec = tree.flatten(group["params"])
         names = list(tree.paths(group["params"]))
         first, at = len(self._parameters), len(self.param_groups)
@@ -123,12 +134,8 @@ class Optimizer:
         value for each parameter in the same structure.
         """
         if self._swapped is not None:
-            raise SwappedError(
-                f"step inside swapped({self._swapped!r}): the parameters hold the slot's values",
-                "the step after the with block",
-                where=None,
-            )
-        self._preset.check_names(now)
+            raise SwappedError(self._swapped)
+        check_step(self._preset, now)
         gradients = self._matched(grads)
         if self._preset.settings.skip_nonfinite and not all(
             np.isfinite(g).all() for g in gradients if g is not None
@@ -165,7 +172,7 @@ class Optimizer:
         with np.errstate(all="ignore"):
             results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
         for (p, _), result in zip(live, results, strict=True):
-            _check_shapes(p, result)
+            check_shapes(p.name, p.rule, [p.array, *p.slots.values()], result)
         self._commit([p for p, _ in live], results)
         self._shared = {k: float(v) for k, v in shared.items()}
         self.steps += 1
@@ -220,7 +227,7 @@ class Optimizer:
         def mismatch(text: str) -> StateError:
             return StateError(f"{what} has {text}", "the structure of params, None for no gradient")
 
-        if len(self._specs) == 1:
+        if len(self._specs) == 1 and not self._grouped:
             return tree.flatten_like(self._specs[0], values, mismatch)
         if not isinstance(values, (list, tuple)) or len(values) != len(self._specs):
             raise mismatch(f"no list of {len(self._specs)}, one entry for each group")
@@ -240,10 +247,7 @@ class Optimizer:
     def _accumulated(self, gradients: Sequence[Array | None]) -> list[Array | None] | None:
         """The mean of the last gradients when there are enough of them, else `None`."""
         k = self._preset.settings.accumulate
-        sums = [
-            g if p.summed is None else p.summed if g is None else p.summed + g
-            for p, g in zip(self._parameters, gradients, strict=True)
-        ]
+        sums = summed([p.summed for p in self._parameters], gradients)
         if self._micro + 1 == k:
             return [None if s is None else np.asarray(s / k, s.dtype) for s in sums]
         for p, s in zip(self._parameters, sums, strict=True):
@@ -257,20 +261,17 @@ class Optimizer:
         """Inside, the parameters hold a slot's values (an average, say); after it, their own."""
         holders = [p for p in self._parameters if slot in p.slots]
         if not holders:
-            raise SlotError(
-                f"no slot {slot!r} in {self._preset.name}",
-                f"one of {', '.join(self._preset.own_slots) or 'none: it has no slots'}",
-            )
+            raise SlotError(slot, self._preset)
         kept = [p.array.copy() for p in holders]
         for p in holders:
             np.copyto(p.array, p.slots[slot])
-        self._swapped = slot
+        before, self._swapped = self._swapped, slot
         try:
             yield
         finally:
             for p, own in zip(holders, kept, strict=True):
                 np.copyto(p.array, own)
-            self._swapped = None
+            self._swapped = before
 
     # --- checkpoints ---
     def state_dict(self) -> dict[str, Any]:
@@ -383,16 +384,6 @@ class Optimizer:
                 np.copyto(p.array, saved)
 
 
-class SwappedError(StateError, RuntimeError):
-    """A step while the parameters hold a slot's values."""
-
-
-class SlotError(StateError, KeyError):
-    """No slot of that name."""
-
-    __str__ = Exception.__str__  # KeyError would quote the text
-
-
 def bind(rule: Rule[Any]) -> type[Optimizer]:
     """The optimizer class of a rule."""
     return type(rule.name, (Optimizer,), {"rule": rule, "__doc__": rule.__doc__})
@@ -407,7 +398,7 @@ def _are_groups(params: Any) -> bool:
 
 
 def _writable(leaf: Any, name: str) -> Array:
-    if not isinstance(leaf, np.ndarray):
+    if not _is_plain(leaf):
         raise StateError(
             f"the parameter {name} is a {type(leaf).__name__}", "a NumPy array of floats"
         )
@@ -415,12 +406,28 @@ def _writable(leaf: Any, name: str) -> Array:
         raise StateError(f"the parameter {name} is {leaf.dtype}", "float32 or float64")
     if not leaf.flags.writeable:
         raise StateError(f"the parameter {name} is read-only", "a copy: np.array(w)")
-    if any(stride == 0 and size > 1 for stride, size in zip(leaf.strides, leaf.shape, strict=True)):
+    if _overlaps_itself(leaf):
         raise StateError(
-            f"the parameter {name} is a broadcast view: its elements share memory",
+            f"the parameter {name} is a view whose elements share memory (broadcast, or windows)",
             "a copy: np.array(w)",
         )
-    return leaf
+    found: Array = leaf
+    return found
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether x is an array whose arithmetic is NumPy's own: no masked array, no np.matrix."""
+    return type(x) in (np.ndarray, np.memmap) or isinstance(x, np.generic)
+
+
+def _overlaps_itself(x: Array) -> bool:
+    """Whether an axis steps less far than the axes inside it reach."""
+    reach = x.itemsize
+    for stride, size in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
+        if size > 1 and stride < reach:
+            return x.size > 0
+        reach += stride * (size - 1)
+    return False
 
 
 def _apart(array: Array, name: str, others: Sequence[Parameter]) -> None:
@@ -433,7 +440,7 @@ def _apart(array: Array, name: str, others: Sequence[Parameter]) -> None:
 
 
 def _gradient(g: Any, p: Parameter) -> Array:
-    if not isinstance(g, (np.ndarray, np.generic)):
+    if not _is_plain(g):
         raise StateError(
             f"the gradient of {p.name} is a {type(g).__name__}", "a NumPy array, or None"
         )
@@ -445,18 +452,6 @@ def _gradient(g: Any, p: Parameter) -> Array:
     if g.dtype.kind != "f":
         raise StateError(f"the gradient of {p.name} is {g.dtype}", "a float array")
     return np.asarray(g)
-
-
-def _check_shapes(p: Parameter, result: Result) -> None:
-    """Sizes that only the arrays themselves could tell."""
-    names = ["w", *p.slots]
-    for name, old, new in zip(names, [p.array, *p.slots.values()], result.values, strict=False):
-        if np.shape(new) != old.shape:
-            raise SignatureError(
-                f"{p.rule.name} gives {name} of {p.name} the shape {np.shape(new)}, it is "
-                f"{old.shape}",
-                "a value of the same shape",
-            )
 
 
 def _check_slots(p: Parameter, saved: Mapping[str, Any]) -> None:
