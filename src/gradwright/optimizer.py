@@ -50,11 +50,11 @@ class Entry:
 
 
 class SwappedError(StateError, RuntimeError):
-    """A step while the parameters hold a slot's values."""
+    """A step, or saving, while the parameters hold a slot's values."""
 
-    def __init__(self, slot: str) -> None:
-        what = f"step inside swapped({slot!r}): the parameters hold the slot's values"
-        super().__init__(what, "the step after the with block", where=None)
+    def __init__(self, slot: str, action: str = "step") -> None:
+        what = f"{action} inside swapped({slot!r}): the parameters hold the slot's values"
+        super().__init__(what, f"the {action} after the with block", where=None)
 
 
 class SlotError(StateError, KeyError):

@@ -1,8 +1,6 @@
 """Optimizers of NumPy arrays: groups, clocks, checkpoints; the arrays are changed in place."""
 
-import json
-import os
-import tempfile
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ from ...optimizer import (
 )
 from ...plan import Result
 from ...rule import Rule
-from . import SPELLING
+from . import SPELLING, checkpoint
 from .op import meta
 
 Array = np.ndarray[Any, Any]
@@ -74,6 +72,13 @@ class Parameter:
     slots: dict[str, Array] = field(default_factory=dict)
     summed: Array | None = None  # gradients so far, under accumulate
 
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Take over what a state has for this parameter."""
+        self.identity, self.steps = int(entry["identity"]), int(entry["steps"])
+        for slot, value in entry["slots"].items():
+            np.copyto(self.slots[slot], value)
+        self.summed = None if entry["summed"] is None else np.array(entry["summed"])
+
 
 class Optimizer:
     """The optimizer of a rule for NumPy arrays; `step` changes the arrays in place.
@@ -109,7 +114,8 @@ class Optimizer:
         check_group(self._preset, own)
         leaves, spec = tree.flatten(group["params"])
         names = list(tree.paths(group["params"]))
-        first, at = len(self._parameters), len(self.param_groups)
+        first = 1 + max((p.identity for p in self._parameters), default=-1)
+        at = len(self.param_groups)
         new: list[Parameter] = []
         for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
             name = name or "w"
@@ -262,6 +268,13 @@ class Optimizer:
         holders = [p for p in self._parameters if slot in p.slots]
         if not holders:
             raise SlotError(slot, self._preset)
+        for p in holders:
+            if p.slots[slot].shape != p.array.shape:
+                raise StateError(
+                    f"the slot {slot} of {p.name} has shape {p.slots[slot].shape}, the parameter "
+                    f"{p.array.shape}",
+                    "a slot of the parameter's shape",
+                )
         kept = [p.array.copy() for p in holders]
         for p in holders:
             np.copyto(p.array, p.slots[slot])
@@ -298,90 +311,61 @@ class Optimizer:
         """Take over a state; parameters are matched by name. Raises, and changes nothing, if it
         belongs to another rule or does not fit; with ``strict=False`` what is missing keeps its
         initial value, with a warning."""
-        if state.get("rule") != self._preset.name:
-            raise StateError(
-                f"the state of {state.get('rule')} for the rule {self._preset.name}",
-                "an optimizer of the same rule",
-            )
+        self._take(state, {}, strict)
+
+    def _take(self, state: Mapping[str, Any], weights: Mapping[str, Array], strict: bool) -> None:
+        if self._swapped is not None:
+            raise SwappedError(self._swapped, "loading")
+        checkpoint.check(state, self._preset.name)
         saved = {entry["name"]: entry for entry in state["parameters"]}
+        for p in self._parameters:
+            if p.name in saved:
+                self._check_fit(p, saved[p.name], weights.get(p.name, p.array))
+        self._missing(saved, strict)
+        unused = itertools.count(1 + max((e["identity"] for e in saved.values()), default=-1))
+        for p in self._parameters:
+            if p.name in saved:
+                p.take(saved[p.name])
+                np.copyto(p.array, weights.get(p.name, p.array))
+            else:  # its own may belong to another parameter now, whose noise it would share
+                p.identity = next(unused)
+        self.steps, self._micro = int(state["steps"]), int(state["micro"])
+        self._seed = None if state["seed"] is None else int(state["seed"])
+        self._shared |= {k: float(v) for k, v in state["shared"].items() if k in self._shared}
+
+    def _check_fit(self, p: Parameter, entry: Mapping[str, Any], weight: Array) -> None:
+        checkpoint.check_array(p.name, weight, p.array)
+        checkpoint.check_slots(p.name, entry["slots"], p.slots)
+        if entry["summed"] is not None:
+            checkpoint.check_array(f"{p.name}'s sum of gradients", entry["summed"], p.array)
+
+    def _missing(self, saved: Mapping[str, Any], strict: bool) -> None:
+        """Raise, or warn, where a state has too little or too much."""
         missing = [p.name for p in self._parameters if p.name not in saved]
-        extra = [name for name in saved if name not in {p.name for p in self._parameters}]
-        lacking = [
+        missing += [
             f"{p.name}.{slot}"
             for p in self._parameters
             if p.name in saved
             for slot in p.slots
             if slot not in saved[p.name]["slots"]
         ]
-        self._missing([*missing, *lacking], extra, strict)
-        for p in self._parameters:
-            if p.name in saved:
-                _check_slots(p, saved[p.name]["slots"])
-        for p in self._parameters:
-            if (entry := saved.get(p.name)) is None:
-                continue
-            p.identity, p.steps = int(entry["identity"]), int(entry["steps"])
-            for slot, value in entry["slots"].items():
-                np.copyto(p.slots[slot], value)
-            p.summed = None if entry["summed"] is None else np.array(entry["summed"])
-        self.steps, self._micro = int(state["steps"]), int(state["micro"])
-        self._seed = None if state["seed"] is None else int(state["seed"])
-        self._shared |= {k: float(v) for k, v in state["shared"].items() if k in self._shared}
-
-    def _missing(self, missing: Sequence[str], extra: Sequence[str], strict: bool) -> None:
-        parts = [f"nothing for {', '.join(missing)}"] * bool(missing)
-        parts += [f"{', '.join(extra)}, which is not here"] * bool(extra)
-        if parts and strict:
-            raise StateError(
-                f"the state has {' and '.join(parts)}", "strict=False to load the rest"
-            )
-        if parts:
-            warnings.warn(f"the state has {' and '.join(parts)}; the rest was loaded", stacklevel=3)
+        extra = [name for name in saved if name not in {p.name for p in self._parameters}]
+        text = checkpoint.difference(missing, extra)
+        if text and strict:
+            raise StateError(f"the state has {text}", "strict=False to load the rest")
+        if text:
+            warnings.warn(f"the state has {text}; the rest was loaded", stacklevel=4)
 
     def save(self, path: str) -> None:
         """Write weights and state to one ``.npz`` file, atomically; it holds data only."""
-        state = self.state_dict()
-        arrays: dict[str, Array] = {}
-        for p, entry in zip(self._parameters, state["parameters"], strict=True):
-            arrays[f"w/{p.name}"] = p.array
-            arrays |= {f"slot/{p.name}/{k}": v for k, v in entry.pop("slots").items()}
-            if (summed := entry.pop("summed")) is not None:
-                arrays[f"summed/{p.name}"] = summed
-        arrays["state"] = np.array(json.dumps({**state, "format": 1}))
-        directory = os.path.dirname(os.path.abspath(path))
-        handle, temporary = tempfile.mkstemp(dir=directory, suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        if self._swapped is not None:
+            raise SwappedError(self._swapped, "saving")
+        checkpoint.write(path, self.state_dict(), {p.name: p.array for p in self._parameters})
 
     def load(self, path: str, *, strict: bool = True) -> None:
         """Read weights and state that `save` wrote; on an error nothing is changed."""
-        with np.load(path, allow_pickle=False) as file:
-            if "state" not in file.files:
-                raise StateError(f"{path} is no saved optimizer", "a file that .save wrote")
-            arrays = {name: file[name] for name in file.files}
-        state = json.loads(str(arrays["state"]))
-        for entry in state["parameters"]:
-            prefix = f"slot/{entry['name']}/"
-            entry["slots"] = {
-                k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)
-            }
-            entry["summed"] = arrays.get(f"summed/{entry['name']}")
-        weights = {p.name: arrays.get(f"w/{p.name}") for p in self._parameters}
-        for p in self._parameters:
-            if (saved := weights[p.name]) is not None and saved.shape != p.array.shape:
-                raise StateError(
-                    f"{path} has {p.name} of shape {saved.shape}, it is {p.array.shape}",
-                    "parameters of the same shapes",
-                )
-        self.load_state_dict(state, strict=strict)
-        for p in self._parameters:
-            if (saved := weights[p.name]) is not None:
-                np.copyto(p.array, saved)
+        state, weights = checkpoint.read(path)
+        self._take(state, weights, strict)
 
 
 def bind(rule: Rule[Any]) -> type[Optimizer]:
@@ -432,6 +416,10 @@ def _overlaps_itself(x: Array) -> bool:
 
 def _apart(array: Array, name: str, others: Sequence[Parameter]) -> None:
     for other in others:
+        if other.name == name:
+            raise StateError(
+                f"two parameters have the name {name}", "keys that make different names"
+            )
         if np.may_share_memory(array, other.array) and np.shares_memory(array, other.array):
             raise StateError(
                 f"the parameters {other.name} and {name} share memory: it would be updated twice",
@@ -452,18 +440,3 @@ def _gradient(g: Any, p: Parameter) -> Array:
     if g.dtype.kind != "f":
         raise StateError(f"the gradient of {p.name} is {g.dtype}", "a float array")
     return np.asarray(g)
-
-
-def _check_slots(p: Parameter, saved: Mapping[str, Any]) -> None:
-    for slot, value in saved.items():
-        if slot not in p.slots:
-            raise StateError(
-                f"the state has a slot {p.name}.{slot}, which is not here", "the same rule"
-            )
-        old, new = p.slots[slot], np.asarray(value)
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise StateError(
-                f"the state has {p.name}.{slot} as {new.dtype}{new.shape}, here it is "
-                f"{old.dtype}{old.shape}",
-                "the same parameters",
-            )
