@@ -47,6 +47,8 @@ _COMPOSED = (
     "hypot logaddexp logaddexp2 copysign heaviside signbit logit ndtr gamma entr exp10 cosm1 "
     "rel_entr betaln erf gammaln psi i0 i1 xlogy xlog1py left_shift right_shift"
 ).split()
+# In a graph, a Python number before a tensor would not get its dtype from it.
+_TWO_TENSORS = "maximum minimum arctan2 remainder nextafter zeta equal not_equal where".split()
 _LOGIC = {
     name: "tf.math.%s(tf.cast({0}, tf.bool), tf.cast({1}, tf.bool))" % name
     for name in ("logical_and", "logical_or", "logical_xor")
@@ -70,7 +72,7 @@ SPELLING = Spelling(
     frozen="tf.constant({name})",
     scalar=_NUMBER,
     weak=_NUMBER,
-    strict=_COMPOSED,
+    strict=[*_COMPOSED, *_TWO_TENSORS],
     size="size({0}, {1})",
     shape="[{dims}]",
     unsupported=UNSUPPORTED,
