@@ -22,8 +22,12 @@ _NOT_THE_USERS = (
 _LIKE_A_USERS = str(_PACKAGE / "rules")
 
 
+def is_library_rule(filename: str) -> bool:
+    return filename.startswith(_LIKE_A_USERS)
+
+
 def _is_users(filename: str) -> bool:
-    return filename.startswith(_LIKE_A_USERS) or not filename.startswith(_NOT_THE_USERS)
+    return is_library_rule(filename) or not filename.startswith(_NOT_THE_USERS)
 
 
 def user_line() -> str:
@@ -46,9 +50,14 @@ class GradwrightError(Exception):
     """What happened, where, and what to write instead."""
 
     def __init__(self, what: str, instead: str = "", where: str | None = None) -> None:
-        where = user_line() if where is None else where
-        cure = f"\n  instead: {instead}" if instead else ""
-        super().__init__(what + (_shown(where) if where else "") + cure)
+        self.where = user_line() if where is None else where  # file:line, or ""
+        self.what, self.instead = what, instead
+        super().__init__(self.text(self.where))
+
+    def text(self, where: str) -> str:
+        """What happened, said of another place, or of none."""
+        cure = f"\n  instead: {self.instead}" if self.instead else ""
+        return self.what + (_shown(where) if where else "") + cure
 
 
 class TraceError(GradwrightError, TypeError):

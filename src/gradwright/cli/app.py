@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..errors import GradwrightError
 from .stop import Stop
 
 # Boxes and colours are for a terminal; what is piped is plain.
@@ -45,13 +44,8 @@ def _ending() -> Iterator[None]:
     try:
         yield
     except Stop as stop:
-        code, text = stop.code, str(stop)
-    except GradwrightError as error:
-        code, text = 1, str(error)
-    else:
-        return
-    typer.echo(f"error: {text}", err=True)
-    raise typer.Exit(code)
+        typer.echo(f"error: {stop}", err=True)
+        raise typer.Exit(stop.code) from None
 
 
 @app.command()

@@ -15,8 +15,9 @@ from .. import rules, schedules
 from ..equation import Given, Required
 from ..errors import GradwrightError
 from ..op import Op
+from ..optimizer import checked_seed
 from ..rule import Options, Rule
-from .stop import WrongUsage, showing_lines_of
+from .stop import WrongUsage, showing_lines_of, text_of
 
 _OPTIONS = {"domain", *(f.name for f in fields(Options))}
 _SCHEDULES = ("constant", "linear", "cosine", "exponential", "piecewise")
@@ -73,7 +74,7 @@ def choose(text: str) -> Chosen:
         file, found = _of_file(name)
     else:
         file, found = "", _named(name, {n: getattr(rules, n) for n in rules.__all__}, "rule")
-    return Chosen(text, set_all(found, keywords, text) if keywords else found, file)
+    return Chosen(text, set_all(found, keywords, text, file) if keywords else found, file)
 
 
 def _split(text: str) -> tuple[str, dict[str, Any]]:
@@ -157,7 +158,7 @@ def _keywords_of(chosen: Sequence[Chosen]) -> str:
 
 
 def _ready(chosen: Chosen, values: Mapping[str, Any], seed: int) -> Chosen:
-    rule = set_all(chosen.found, values, chosen.label)
+    rule = set_all(chosen.found, values, chosen.label, chosen.file)
     if isinstance(rule.seed, Required):
         rule = rule(rng=seed)
     for name, value in rule.hyperparams.items():
@@ -167,23 +168,24 @@ def _ready(chosen: Chosen, values: Mapping[str, Any], seed: int) -> Chosen:
             raise WrongUsage(
                 f"{chosen.label} needs {name} at every step; the demo has none to give"
             )
-    with _as_usage(chosen.label):
+    with _as_usage(chosen.label, chosen.file):
+        checked_seed(rule, rule.seed)
         assert rule.numpy, "a rule that no optimizer can be made of says why"
     return Chosen(chosen.label, rule, chosen.file)
 
 
-def set_all(rule: Any, values: Mapping[str, Any], label: str) -> Any:
+def set_all(rule: Any, values: Mapping[str, Any], label: str, file: str) -> Any:
     """The rule with other defaults and options."""
     options = {k: v for k, v in values.items() if k in _OPTIONS}
-    with _as_usage(label):
+    with _as_usage(label, file):
         rule = rule(**{k: v for k, v in values.items() if k not in _OPTIONS})
         return rule.options(**options) if options else rule
 
 
 @contextmanager
-def _as_usage(label: str) -> Iterator[None]:
+def _as_usage(label: str, file: str) -> Iterator[None]:
     """Inside, an error of gradwright is one of how the command was called."""
     try:
         yield
     except GradwrightError as error:
-        raise WrongUsage(f"{label}: {error}") from error
+        raise WrongUsage(f"{label}: {text_of(error, file)}") from error

@@ -89,7 +89,10 @@ def _lines(screen: Any, label: str, steps: int) -> Told:
 
 @contextmanager
 def download(screen: Any) -> Iterator[Callable[[int, int], None]]:
-    """Progress of a download; nothing is shown before its first bytes."""
+    """Progress of a download; nothing is shown before its first bytes, or where it is piped."""
+    if not screen.is_terminal:
+        yield lambda done, total: None
+        return
     with _bars(screen, "bytes") as bars:
         tasks: list[Any] = []
 

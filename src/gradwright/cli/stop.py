@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from ..errors import GradwrightError, is_library_rule
+
 
 class Stop(Exception):
     """The command cannot go on."""
@@ -29,10 +31,18 @@ def showing_lines_of(file: str) -> Iterator[None]:
         yield
     except Stop:
         raise
+    except GradwrightError as error:
+        raise FailedRun(text_of(error, file)) from error
     except Exception as error:
         if (text := users_line(error, file)) is None:
             raise
         raise FailedRun(text) from error
+
+
+def text_of(error: GradwrightError, file: str) -> str:
+    """An error's text; a line that is neither the user's nor a rule's says nothing to them."""
+    known = is_library_rule(error.where) or (file and error.where.startswith(file))
+    return error.text(error.where if known else "")
 
 
 def users_line(error: Exception, file: str) -> str | None:

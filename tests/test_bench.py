@@ -1,0 +1,80 @@
+import json
+
+import numpy as np
+import pytest
+
+from bench import __main__ as command
+from bench import demo, runner
+from bench.runner import OURS, Contest, Result, measure, table
+
+
+class Clock:
+    """Time that passes only when a run says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def run(self, *durations):
+        rest = iter(durations)
+
+        def take():
+            self.now += next(rest)
+
+        return take
+
+
+def test_medians_and_ratios_of_interleaved_runs():
+    clock = Clock()
+    # the first duration is the warm-up, which counts for nothing
+    runs = {OURS: clock.run(99, 2, 3, 50), "peer": clock.run(99, 4, 40, 6)}
+    result = measure(Contest("job", runs, {"peer": 0.4}), rounds=3, clock=clock)
+    assert result.seconds == {OURS: 3, "peer": 6}
+    assert result.ratio("peer") == 0.5
+    assert not result.kept
+
+
+def test_each_round_begins_with_another_run():
+    order = []
+    runs = {name: (lambda name=name: order.append(name)) for name in (OURS, "a", "b")}
+    measure(Contest("job", runs), rounds=3)
+    assert order[3:] == [OURS, "a", "b", "a", "b", OURS, "b", OURS, "a"]
+
+
+def test_the_table_has_every_run_with_its_ratio_and_its_limit():
+    result = Result("job", {OURS: 0.003, "fast": 0.002, "slow": 0.01}, {"fast": 1.3, "slow": 0.5})
+    lines = table([result]).splitlines()
+    assert lines[0] == "job"
+    assert lines[1].split() == ["gradwright", "3.000", "ms"]
+    assert "ours is 1.50 of it (limit 1.3: MISSED)" in lines[2]
+    assert "ours is 0.30 of it (limit 0.5: kept)" in lines[3]
+
+
+@pytest.mark.parametrize(("limit", "code"), [(2.0, 0), (0.5, 1)])
+def test_the_command_prints_writes_json_and_says_whether_limits_were_kept(
+    monkeypatch, capsys, tmp_path, limit, code
+):
+    results = [Result("job", {OURS: 1.0, "peer": 1.0}, {"peer": limit})]
+    monkeypatch.setattr(demo, "contests", lambda data: [None])
+    monkeypatch.setattr(runner, "measure", lambda contest, rounds: results[0])
+    file = tmp_path / "numbers.json"
+    assert command.main(["demo", "--json", str(file)]) == code
+    assert "peer" in capsys.readouterr().out
+    (found,) = json.loads(file.read_text())
+    assert found == {
+        "name": "job",
+        "seconds": {OURS: 1.0, "peer": 1.0},
+        "ratios": {"peer": 1.0},
+        "limits": {"peer": limit},
+        "kept": code == 0,
+    }
+
+
+def test_all_loops_of_the_demo_find_the_same_weights(monkeypatch):
+    monkeypatch.setattr(demo, "STEPS", 5)
+    pictures, labels = demo._generated()
+    job = demo.Job(pictures[:500], labels[:500])
+    np.testing.assert_allclose(job.ours(), job.by_hand(), atol=1e-6)
+    assert abs(job.ours()).max() > 0.01
