@@ -7,7 +7,7 @@ belongs to.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Result, Run, advance
 from .rng import Rng
-from .rule import Rule, TotalNeeded, _collected, _totals
+from .rule import LOW_PRECISION, Rule, TotalNeeded, _collected, _totals
 from .schedules import Schedule
 
 
@@ -34,8 +34,7 @@ class Runner:
     like: Callable[[np.ndarray[Any, Any], Any], Any]  # a NumPy array as the target's, beside w
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What one parameter brings to a step: its arrays, its clock, its group's keywords."""
 
     rule: Rule[Any]
@@ -69,6 +68,8 @@ class SlotError(StateError, KeyError):
 
 def check_step(rule: Rule[Any], now: Mapping[str, Any]) -> None:
     """Raise unless every keyword of a step is a hyperparameter."""
+    if not now:
+        return
     rule.check_names(now)
     _refuse_state(rule, now, rule.slots, "starts when the optimizer is made, not at a step")
 
@@ -103,8 +104,7 @@ def check_shapes(name: str, rule: Rule[Any], arrays: Sequence[Any], result: Resu
 def summed(sums: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
     """Add gradients to sums, where ``None`` is nothing."""
     return [
-        g if s is None else s if g is None else s + g
-        for s, g in zip(sums, gradients, strict=True)
+        g if s is None else s if g is None else s + g for s, g in zip(sums, gradients, strict=True)
     ]
 
 
@@ -187,6 +187,8 @@ def _part(
 
 def _agreed(rule: Rule[Any], values: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """The new values of the shared slots, which must be the same by every parameter's numbers."""
+    if not rule.shared_slots:
+        return {}
     for slot, column in zip(rule.shared_slots, zip(*values, strict=True), strict=True):
         if any(isinstance(v, float) and v != column[0] and v == v for v in column):
             raise SignatureError(
@@ -226,11 +228,21 @@ def _compute_plainly(
         totals.append(sum(summands))
 
 
-def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view that the user's function cannot write through: a failed step changes nothing."""
-    seen = array.view()
+def _seen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the user's function gets: low precision is widened, as in a trace, and nothing can be
+    written through it, since a failed step changes nothing."""
+    seen = array.astype(np.float32) if array.dtype.name in LOW_PRECISION else array.view()
     seen.flags.writeable = False
     return seen
+
+
+def _stored(value: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A new value in the dtype it is stored in, and in the shape if it can be."""
+    x: np.ndarray[Any, Any] = np.asarray(value).astype(like.dtype)
+    try:
+        return np.broadcast_to(x, like.shape)
+    except ValueError:
+        return x  # whoever writes it compares the shapes, and says what is wrong
 
 
 def _as_numpy(value: Any, runner: Runner) -> Any:
@@ -246,7 +258,8 @@ def _plain(
     runner: Runner,
     totals: Any,
 ) -> Result:
-    w, g, *slots = (_read_only(runner.view(a)) for a in (e.w, e.g, *e.slots))
+    olds = [runner.view(a) for a in (e.w, e.g, *e.slots)]
+    w, g, *slots = map(_seen, olds)
     keywords = {name: _as_numpy(value, runner) for name, value in resolved(e, count).items()}
     records: dict[str, Any] = {}
     tokens = _collected.set(records), _totals.set(totals)
@@ -259,16 +272,17 @@ def _plain(
     finally:
         _collected.reset(tokens[0])
         _totals.reset(tokens[1])
-    own = [
-        np.broadcast_to(np.asarray(new[s], old.dtype), old.shape)
-        for s, old in zip(e.rule.own_slots, slots, strict=True)
-    ]
-    values = (np.asarray(state["w"], w.dtype), *own, *records.values())
+    first = _stored(state[e.rule.rewrites], olds[0])
+    if e.rule.rewrites == "w":
+        first = e.rule.kept(first, keywords, np.asarray(state["w"]).dtype != first.dtype)
+    own = [_stored(new[s], old) for s, old in zip(e.rule.own_slots, olds[2:], strict=True)]
+    values = (first, *own, *records.values())
     return Result(values, tuple(new[s] for s in e.rule.shared_slots), tuple(records))
 
 
 def one_step(rule: Rule[Any], arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """``rule(w, g, *slots, **keywords)``: the new w, or (w, *slots), in the arrays' framework."""
+    rule = rule.assign("w")
     first = rule.equations[0]
     names = [*first.takes, *rule.own_slots]
     if (

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, overload
 
 import numpy as np
@@ -43,7 +44,8 @@ class Options:
     # what this version does; the rest is refused by name
     ALLOWED = {"engine": ("auto", "numpy"), "sparse": ("dense",), "precision": ("nearest",)}
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise unless this version does all of it."""
         for name, allowed in self.ALLOWED.items():
             if (value := getattr(self, name)) not in allowed:
                 raise SignatureError(
@@ -55,6 +57,7 @@ class Options:
 
 
 _DEFAULT = Options()
+LOW_PRECISION = ("float16", "bfloat16")  # computed in float32, rounded once
 
 
 class Rule(Generic[P]):
@@ -67,11 +70,17 @@ class Rule(Generic[P]):
     def __init__(self, equations: Sequence[Equation], settings: Options = _DEFAULT) -> None:
         self.equations, self.settings = tuple(equations), settings
         self._plans: Specialising[Plan] = Specialising()
+        self._plans_of_floats: dict[tuple[Meta, ...], Plan] = {}  # where every keyword is a float
 
     # --- what it declares ---
     @property
     def name(self) -> str:
         return "_".join(self._labels)
+
+    @property
+    def rewrites(self) -> str:
+        """What the rule gives: w, the parameter, or g, where nothing applies it to w."""
+        return "w" if any(e.rewrites == "w" for e in self.equations) else "g"
 
     @property
     def __name__(self) -> str:
@@ -121,6 +130,12 @@ class Rule(Generic[P]):
                 )
         return found
 
+    @cached_property
+    def _names(self) -> dict[tuple[int, str], str]:
+        """The rule's name for each slot and keyword of each equation."""
+        found = {at: name for name, at in self._slots.items()}
+        return found | {at: name for name, readers in self._keywords.items() for at in readers}
+
     def _one_value(self, name: str) -> bool:
         """Whether every equation that reads a keyword has it from the same preset, or from none."""
         having = [e for e in self.equations if name in e.keywords]
@@ -133,10 +148,10 @@ class Rule(Generic[P]):
         """The names of what the rule keeps for each parameter."""
         return tuple(self._slots)
 
-    @property
+    @cached_property
     def hyperparams(self) -> Mapping[str, Any]:
         """The hyperparameters and their defaults."""
-        return {name: self._default(name) for name in self._keywords}
+        return MappingProxyType({name: self._default(name) for name in self._keywords})
 
     def _default(self, name: str) -> Any:
         k, local = self._keywords[name][0]
@@ -147,12 +162,12 @@ class Rule(Generic[P]):
         k, local = self._slots[slot]
         return self.equations[k].slots[local]
 
-    @property
+    @cached_property
     def own_slots(self) -> list[str]:
         """The slots that each parameter has for itself."""
         return [s for s in self.slots if not isinstance(self.initial(s), Shared)]
 
-    @property
+    @cached_property
     def shared_slots(self) -> list[str]:
         """The slots that are one number for all parameters."""
         return [s for s in self.slots if isinstance(self.initial(s), Shared)]
@@ -210,7 +225,9 @@ class Rule(Generic[P]):
         if domain is not None:
             last = max((k for k, e in enumerate(equations) if e.rewrites == "w"), default=0)
             equations[last] = equations[last].with_domain(domain)
-        return type(self)(equations, replace(self.settings, **options))
+        settings = replace(self.settings, **options)
+        settings.check()
+        return type(self)(equations, settings)
 
     def __call__(self, *arrays: Any, **keywords: Any) -> Any:
         if not arrays:
@@ -264,7 +281,7 @@ class Rule(Generic[P]):
     def part(
         self,
         name: str,
-        arrays: Sequence[Any],
+        arrays: tuple[Any, ...],
         keywords: Mapping[str, Any],
         shared: Sequence[Any],
         identity: int,
@@ -277,13 +294,24 @@ class Rule(Generic[P]):
         `arrays` are w, g and its own slots; `keywords` have this step's values, numbers or arrays
         that arrive for this parameter; `meta` says what is known of a target's array.
         """
+        metas = tuple([meta(a) for a in arrays])
+        if all([type(value) is float for value in keywords.values()]):
+            plan = self._plan_of_floats(metas, keywords)
+            return Part(plan, name, arrays, identity, (*shared, *keywords.values(), step, seed))
         leaves, layout = _layout(keywords)
-        metas = [meta(a) for a in arrays]
         given = [meta(leaf) for leaf in leaves]
         extra = [leaf for leaf, m in zip(leaves, given, strict=True) if not is_number_meta(m)]
         numbers = [leaf for leaf, m in zip(leaves, given, strict=True) if is_number_meta(m)]
         plan = self._plan_for(metas, given, layout)
         return Part(plan, name, (*arrays, *extra), identity, (*shared, *numbers, step, seed))
+
+    def _plan_of_floats(self, metas: tuple[Meta, ...], keywords: Mapping[str, Any]) -> Plan:
+        """The plan where nothing but the arrays decides it, found at once the second time."""
+        if (plan := self._plans_of_floats.get(metas)) is None:
+            leaves, layout = _layout(keywords)
+            plan = self._plan_for(metas, [number_meta(leaf) for leaf in leaves], layout)
+            self._plans_of_floats[metas] = plan
+        return plan
 
     def _plan_for(self, metas: Sequence[Meta], given: Sequence[Meta], layout: Layout) -> Plan:
         w = metas[0].shape
@@ -323,13 +351,21 @@ class Rule(Generic[P]):
         """The rule that a parameter of this name is updated by."""
         return self
 
-    def _bound(self, target: str) -> Any:
-        if all(e.rewrites == "g" for e in self.equations):
+    def given_to(self, rule: "Rule[Any]", keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keywords by the names that they have in the rule of one parameter."""
+        return keywords
+
+    def check_update(self) -> None:
+        """Raise unless the rule gives a new parameter."""
+        if self.rewrites == "g":
             raise SignatureError(
                 f"{self.name} rewrites g, and nothing applies it to w",
                 f"gw.chain({self.name}, gw.rules.sgd); or (w, g) in that order, if it is an update",
                 self.equations[0].where,
             )
+
+    def _bound(self, target: str) -> Any:
+        self.check_update()
         return import_module(f"{targets.__name__}.{target}.optimizer").bind(self)
 
     @cached_property
@@ -435,7 +471,7 @@ class _Tracing:
         state, new = self.rule.compute(
             {"w": w, "g": g}, slot_values, keywords, step, Rng(w, step, identity, seed)
         )
-        rewritten = "w" if any(e.rewrites == "w" for e in self.rule.equations) else "g"
+        rewritten = self.rule.rewrites
         first = self._stored(graph, rewritten, state[rewritten], self.metas[0], w)
         if rewritten == "w":
             rounded = lift(graph, state["w"]).node.dtype != self.metas[0].dtype
@@ -457,7 +493,7 @@ class _Tracing:
             if k and meta.shape == self.metas[0].shape:
                 shape = graph.nodes[graph.inputs[0]].shape
             x = Tracer(graph, graph.input(name.replace(".", "_"), shape, meta.dtype))
-            xs.append(cast(x, "float32") if meta.dtype in ("float16", "bfloat16") else x)
+            xs.append(cast(x, "float32") if meta.dtype in LOW_PRECISION else x)
         return xs
 
     def _number(self, graph: Graph, name: str, meta: Meta) -> Any:
@@ -658,10 +694,17 @@ class Partition(Rule[Any]):
     def name(self) -> str:
         return "partition"
 
+    def _each(self, change: Callable[[Rule[Any]], Rule[Any]]) -> "Partition":
+        return Partition({pattern: change(r) for pattern, r in self.rules.items()})
+
     def preset(self, keywords: Mapping[str, Any]) -> "Partition":
         """Set a keyword in every rule that has it."""
         self.check_names(keywords)
-        return Partition({p: r.preset(_those(r, keywords)) for p, r in self.rules.items()})
+        return self._each(lambda r: r.preset(self.given_to(r, keywords)))
+
+    def options(self, **options: Any) -> "Partition":
+        """Return the partition with other options, the same for all its rules."""
+        return self._each(lambda r: r.options(**options))
 
     def assign(self, name: str) -> Rule[Any]:
         for pattern, found in self.rules.items():
@@ -672,12 +715,34 @@ class Partition(Rule[Any]):
             'a last pattern "*" for all the others',
         )
 
+    def given_to(self, rule: Rule[Any], keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The keywords that one of the rules has, by its own names for them.
 
-def _those(r: Rule[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords among these that a rule has."""
-    local = {name for e in r.equations for name in (*e.keywords, *e.slots)}
-    local |= {*r.hyperparams, *r.slots} | ({"rng"} if r.seed is not None else set())
-    return {k: v for k, v in keywords.items() if k in local}
+        A name of the partition may carry a label, ``adam.lr``, that the rule has no need of.
+        """
+        first = 0
+        for r in self.rules.values():
+            if r is rule:
+                break
+            first += len(r.equations)
+        own = {self._names[first + k, local]: name for (k, local), name in rule._names.items()}
+        known = {*rule._names.values(), *(local for _, local in rule._names)}
+        known |= {"rng"} if rule.seed is not None else set()
+        named = {own.get(name, name): value for name, value in keywords.items()}
+        return {name: value for name, value in named.items() if name in known}
+
+    def explain(self) -> str:
+        """Each rule as an equation, after the pattern of its parameters' names."""
+        return "\n\n".join(f"{p!r}: {r.explain()}" for p, r in self.rules.items())
+
+    def latex(self) -> str:
+        """The rules as equations in LaTeX."""
+        rows = [rf"\text{{{p}}}: & \quad {r.latex()}" for p, r in self.rules.items()]
+        return r"\begin{aligned} " + r" \\ ".join(rows) + r" \end{aligned}"
+
+    def source(self, target: str = "numpy", /) -> str:
+        """The rules as source of one target, for float32 vectors."""
+        return "\n".join(f"# {p}\n{r.source(target)}" for p, r in self.rules.items())
 
 
 def partition(rules: Mapping[str, Rule[Any]], /) -> Rule[Any]:
@@ -687,4 +752,15 @@ def partition(rules: Mapping[str, Rule[Any]], /) -> Rule[Any]:
     >>> from gradwright.rules import adam, sgd
     >>> mixed = gw.partition({"*.bias": sgd, "*": adam(lr=3e-4)})
     """
+    for pattern, r in rules.items():
+        if not isinstance(r, Rule) or isinstance(r, Partition):
+            raise SignatureError(
+                f"gw.partition of {r!r} for {pattern!r}", "a rule for each pattern"
+            )
+        r.check_update()
+    if len({r.settings for r in rules.values()}) != 1:
+        what = "rules with different options" if rules else "no rules"
+        raise SignatureError(
+            f"gw.partition of {what}", "gw.partition({pattern: rule, …}).options(…)"
+        )
     return Partition(rules)

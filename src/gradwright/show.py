@@ -257,8 +257,7 @@ def _rule_lines(rule: Rule[Any], rank: int, notation: Notation) -> list[str]:
     if plan is None:
         return []
     graph = plan.graph
-    rewritten = "w" if any(e.rewrites == "w" for e in rule.equations) else "g"
-    names = [rewritten, *(s.replace(".", "_") for s in [*rule.own_slots, *rule.shared_slots])]
+    names = [rule.rewrites, *(s.replace(".", "_") for s in [*rule.own_slots, *rule.shared_slots])]
     outputs = list(zip(names, graph.outputs, strict=True))
     # slots whose new value the update reads come first, as they are written in the rule
     first, rest = outputs[0], outputs[1:]

@@ -125,8 +125,9 @@ class Optimizer:
             _apart(array, name, [*self._parameters, *new])
             rule = self._preset.assign(name)
             parameter = Parameter(name, array, first + k, rule, at)
+            starts = self._preset.given_to(rule, own)
             for slot in rule.own_slots:
-                parameter.slots[slot] = initial(own.get(slot, rule.initial(slot)), array)
+                parameter.slots[slot] = initial(starts.get(slot, rule.initial(slot)), array)
             new.append(parameter)
         self.param_groups.append({"params": leaves, **self._preset.hyperparams, **own})
         self._specs.append(spec)
@@ -171,7 +172,7 @@ class Optimizer:
                 p.identity,
                 p.steps,
                 self._of_group(p),
-                {k: v[id(p)] for k, v in values.items()},
+                self._preset.given_to(p.rule, {k: v[id(p)] for k, v in values.items()}),
             )
             for p, g in live
         ]
@@ -190,7 +191,8 @@ class Optimizer:
             return group
         changed = {k: v for k, v in group.items() if k != "params"}
         default = self._preset.hyperparams
-        return {k: v for k, v in changed.items() if k not in default or v is not default[k]}
+        own = {k: v for k, v in changed.items() if k not in default or v is not default[k]}
+        return self._preset.given_to(parameter.rule, own)
 
     def _commit(self, parameters: Sequence[Parameter], results: Sequence[Result]) -> None:
         """Write what was computed: nothing here can fail."""
