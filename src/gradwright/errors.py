@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import linecache
+import re
 import sys
 from pathlib import Path
 
@@ -22,11 +23,17 @@ _NOT_THE_USERS = (
 _LIKE_A_USERS = str(_PACKAGE / "rules")
 
 
+# Frameworks call us back; their folders are known without importing them.
+_FRAMEWORKS = re.compile(r"-packages[/\\](torch|tensorflow|keras|jax)[/\\]")
+
+
 def is_library_rule(filename: str) -> bool:
     return filename.startswith(_LIKE_A_USERS)
 
 
 def _is_users(filename: str) -> bool:
+    if _FRAMEWORKS.search(filename):
+        return False
     return is_library_rule(filename) or not filename.startswith(_NOT_THE_USERS)
 
 
