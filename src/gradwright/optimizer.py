@@ -283,11 +283,10 @@ def _plain(
 def one_step(rule: Rule[Any], arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """``rule(w, g, *slots, **keywords)``: the new w, or (w, *slots), in the arrays' framework."""
     rule = rule.assign("w")
-    first = rule.equations[0]
-    names = [*first.takes, *rule.own_slots]
+    names = [*rule.takes, *rule.own_slots]
     if (
         len(arrays) > len(names)
-        or len(arrays) < len(first.takes)
+        or len(arrays) < len(rule.takes)
         or any(isinstance(a, (bool, int, float)) for a in arrays)
     ):
         raise SignatureError(

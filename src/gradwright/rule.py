@@ -83,6 +83,12 @@ class Rule(Generic[P]):
         return "w" if any(e.rewrites == "w" for e in self.equations) else "g"
 
     @property
+    def takes(self) -> list[str]:
+        """The arrays of one step before the slots, the one that is rewritten first."""
+        read = {name for e in self.equations for name in e.takes}
+        return [self.rewrites, *sorted(read - {self.rewrites})]
+
+    @property
     def __name__(self) -> str:
         return self.name
 
