@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import SignatureError
+
+F = TypeVar("F")
 
 # The framework that a type belongs to, by the package that defines it (or a base of it).
 _PACKAGES = {
@@ -55,3 +57,34 @@ def runner(arrays: Sequence[Any], name: str) -> Any:
     """How the target of these arrays runs the parts of a rule."""
     package = of(arrays, name).__name__.removesuffix(".op")
     return import_module(f"{package}.optimizer").RUNNER
+
+
+# --- torch.compile, which reads these lines -----------------------------------------------------
+def is_compiling() -> bool:
+    """Whether torch.compile is reading this call."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def at_compile_time(method: F) -> F:
+    """Mark a method that torch.compile runs, to keep its result as a constant."""
+    method._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return method
+
+
+def record(op: Any, args: Any, kwargs: Any) -> Any:
+    from .torch import compiled
+
+    return compiled.record(op, args, kwargs)
+
+
+def call_name(op: Any, spec: Any) -> str:
+    from .torch import compiled
+
+    return compiled.call_name(op, spec)
+
+
+def call_result(name: str) -> Any:
+    from .torch import compiled
+
+    return compiled.call_result(name)

@@ -11,24 +11,23 @@ from ...emit import Spelling
 from . import functions
 
 # torch has hardly any arithmetic for these: they are held in signed integers, uint64 below 2**63.
-_HELD = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+HELD = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def dtype(name: str) -> str:
     """The dtype that holds a NumPy dtype, as source."""
-    wide = {"int": "int64", "float": "float64", **_HELD}
+    wide = {"int": "int64", "float": "float64", **HELD}
     return f"torch.{wide.get(name, name)}"
 
 
-def held(name: str) -> torch.dtype | None:
+def held(name: str) -> torch.dtype:
     """The signed dtype that stands for one without arithmetic."""
-    return getattr(torch, _HELD[name]) if name in _HELD else None
+    return getattr(torch, HELD[name])  # type: ignore[no-any-return]
 
 
 def constant(array: Any) -> torch.Tensor:
     """A captured array as a tensor, which the program moves to the device that it runs on."""
-    held = _HELD.get(array.dtype.name)
-    return torch.tensor(array.astype(held) if held else array)
+    return torch.tensor(array.astype(HELD.get(array.dtype.name, array.dtype)))
 
 
 def _namespace() -> dict[str, Any]:

@@ -33,7 +33,7 @@ def cbrt(x: Tensor) -> Tensor:
 
 
 def heaviside(x: Tensor, half: Tensor) -> Tensor:
-    return torch.where(torch.isnan(x), x, torch.heaviside(*torch.broadcast_tensors(x, half)))
+    return torch.where(torch.isnan(x), x, torch.heaviside(x, half))
 
 
 def cosm1(x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def zeta(x: Tensor, q: Tensor) -> Tensor:
 
 def ndtr(x: Tensor) -> Tensor:
     """The normal distribution function, accurate in its lower tail too."""
-    return 0.5 * torch.special.erfc(x * -math.sqrt(0.5))
+    return torch.mul(torch.special.erfc(x * -math.sqrt(0.5)), 0.5)
 
 
 def rel_entr(x: Tensor, y: Tensor) -> Tensor:
@@ -78,10 +78,10 @@ def rel_entr(x: Tensor, y: Tensor) -> Tensor:
 
 
 def erfcinv(x: Tensor) -> Tensor:
-    return torch.special.ndtri(0.5 * x) * -math.sqrt(0.5)
+    return torch.mul(torch.special.ndtri(x * 0.5), -math.sqrt(0.5))
 
 
-# --- integers and booleans, for which division by zero gives 0 in NumPy and raises in torch ------------------
+# --- integers and booleans: division by zero gives 0 in NumPy and raises in torch ---------------
 def absolute(x: Tensor) -> Tensor:
     return x.clone() if x.dtype is torch.bool else torch.abs(x)
 
