@@ -2,10 +2,12 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
 
 from . import emit, targets, tree
 from .derive import Function, apply
@@ -48,6 +50,13 @@ def is_eager() -> bool:
     return _eager.get()
 
 
+def array_kind(values: Sequence[Any]) -> Hashable:
+    """All that decides how an op runs on NumPy arrays; ``None`` if other values are among them."""
+    if any([type(x) is not np.ndarray for x in values]):  # a list is faster than a generator
+        return None
+    return tuple([(x.dtype, x.ndim) for x in values])
+
+
 class Meta(NamedTuple):
     """What is known of an argument before its values: ``None`` in a shape is not known."""
 
@@ -61,6 +70,7 @@ class Traced(NamedTuple):
 
     function: Function
     out: tree.Spec
+    for_any_size: bool = True  # whether it reads no size, nor a number
 
 
 class Op(Generic[P]):
@@ -76,6 +86,7 @@ class Op(Generic[P]):
         self.signature = Signature(function, "the op")
         self._own: tuple[str, Callable[..., Any]] | None = None
         self._made: Specialising[Traced] = Specialising()
+        self.ready: dict[Hashable, Callable[..., Any]] = {}  # what runs on NumPy arrays of a kind
         # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
         self.autograph_info__: dict[str, Any] = {}
 
@@ -92,6 +103,9 @@ class Op(Generic[P]):
 
     # --- calling ---
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        ready = None if kwargs else self.ready.get(array_kind(args))
+        if ready is not None and not is_eager():
+            return ready(*args)
         leaves, layout = self.signature.layout(args, kwargs)
         graph = graph_of(leaves)
         if graph is not None:
@@ -146,7 +160,7 @@ class Op(Generic[P]):
         )
         function = Function(graph, self.name, own)
         function.trace_own()  # now, where it may still ask for a size or an option
-        return Traced(function, spec[0])
+        return Traced(function, spec[0], not fixed)
 
     def _run(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         positional = []

@@ -7,7 +7,7 @@ every parameter adds to a `global_sum`. The *final* part gives a parameter its n
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .derive import inlined
 from .errors import SignatureError
@@ -156,8 +156,7 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What one parameter brings to a step."""
 
     plan: Plan
@@ -167,8 +166,7 @@ class Part:
     numbers: tuple[Any, ...]  # shared slots, hyperparameters, step, seed
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a step gives one parameter: new w and slots, records, new shared slots."""
 
     values: tuple[Any, ...]

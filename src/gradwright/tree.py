@@ -36,6 +36,8 @@ def flatten(tree: Any) -> tuple[list[Any], Spec]:
 
 def unflatten(spec: Spec, leaves: Sequence[Any]) -> Any:
     """Rebuild the tree that `flatten` took apart."""
+    if spec == "*":
+        return leaves[0]
     rest = iter(leaves)
 
     def build(node: Any) -> Any:

@@ -1,5 +1,6 @@
 """Ops on NumPy arrays: the traced function as one compiled NumPy program."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,9 +8,15 @@ import numpy as np
 
 from ... import emit, tree
 from ...errors import SignatureError
-from ...op import Meta, Op, number_meta
+from ...op import Meta, Op, array_kind, number_meta
 from ...signature import Layout, is_number
 from . import SPELLING
+
+
+@functools.cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name, which NumPy makes up anew each time it is asked."""
+    return dtype.name
 
 
 def meta(value: Any, name: str) -> Meta:
@@ -19,15 +26,28 @@ def meta(value: Any, name: str) -> Meta:
     if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind not in "biuf":
         what = getattr(value, "dtype", type(value).__name__)
         raise SignatureError(f"{name} was called with {what}", "arrays of real numbers")
-    return Meta(value.shape, value.dtype.name)
+    return Meta(value.shape, dtype_name(value.dtype))
 
 
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
-    """Run an op on NumPy arrays."""
+    """Run an op on NumPy arrays, and keep what runs on others of their kind."""
     made = op.traced([meta(leaf, op.name) for leaf in leaves], layout)
     run = emit.program(made.function.primal, op.name, SPELLING)
+    ready = functools.partial(_run, run, made.out)
+    kind = array_kind(leaves)
+    if kind is not None and made.for_any_size and _are_all_arguments(op, layout):
+        op.ready[kind] = ready
+    return ready(*leaves)
+
+
+def _run(program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:
     with np.errstate(all="ignore"):  # both branches of np.where are computed
-        return tree.unflatten(made.out, run(*leaves))
+        return tree.unflatten(out, program(*leaves))
+
+
+def _are_all_arguments(op: Op[Any], layout: Layout) -> bool:
+    """Whether the leaves are the positional arguments, one each, and there are no options."""
+    return list(layout.names) == op.signature.arrays and all(s == "*" for s in layout.specs)
 
 
 def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

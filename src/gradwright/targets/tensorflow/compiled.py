@@ -17,7 +17,7 @@ from . import SPELLING
 
 _Program: TypeAlias = Callable[..., Any]
 
-SMALL = 1 << 12  # elements; below, calling a compiled function takes longer than the update
+SMALL = 1 << 16  # elements; below, calling a compiled function takes longer than it saves
 # XLA adds up float32 in one long chain, so sums are not among these.
 _KINDS = ("input", "elementwise", "compare", "integer", "select", "cast", "size", "identity")
 _SHAPES = ("const", "random_bits", "expand_dims", "broadcast_to")
