@@ -1,12 +1,25 @@
 """Every primitive × torch × dtype: its values are NumPy's, or it is refused."""
 
-import gradwright as gw
 import numpy as np
 import pytest
+from test_primitives import (
+    BINARY,
+    CALLS,
+    DTYPES,
+    NODES,
+    UFUNCS,
+    arguments,
+    built,
+    grid,
+    mixed,
+    numbers,
+)
+
+import gradwright as gw
 from gradwright import emit
+from gradwright.graph import Graph
+from gradwright.philox import random_bits
 from gradwright.primitives import PRIMITIVES
-from test_primitives import BINARY, CALLS, DTYPES, NODES, UFUNCS, arguments, built, grid
-from test_primitives import mixed, numbers, specials
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.framework
@@ -121,3 +134,48 @@ def test_a_node_has_numpys_value(name, dtype):
         x = torch.tensor(grid(dtype))
         (got,) = emit.program(built(name, dtype, **params), name, SPELLING)(x)
         assert_near(got, wanted(grid(dtype)))
+
+
+@pytest.mark.parametrize("lane", ["own", "even", "turn"])
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3), (0,)])
+@pytest.mark.parametrize("step, seed", [(1, 0), (2**33 + 5, 2**55 + 2**31 + 3)])
+def test_random_bits_are_philoxs(lane, shape, step, seed):
+    g = Graph()
+    counts = [g.input(name, (), "int64") for name in ("step", "identity", "seed")]
+    g.outputs = (g.add("random_bits", counts, draw=2, lane=lane, shape=shape),)
+    (got,) = emit.program(g, "f", SPELLING)(*map(torch.tensor, (step, 9, seed)))
+    np.testing.assert_array_equal(got, random_bits(step, 9, seed, draw=2, lane=lane, shape=shape))
+
+
+UNSIGNED = ["uint8", "uint16", "uint32"]
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED)
+def test_unsigned_integers_overflow_as_numpys(dtype):
+    top = np.iinfo(dtype).max
+    x = np.array([0, 1, 2, 5, top - 1, top], dtype)
+    for function in (
+        lambda x: x + x,
+        lambda x: x - 1,
+        lambda x: x * x,
+        lambda x: ~x,
+        lambda x: x << 3,
+        lambda x: (x - 1) >> 1,
+        lambda x: (x * x + 1) // 3,
+        lambda x: np.sum(x),
+        lambda x: (x - 2).astype(np.float64),
+        lambda x: (x - 2) < x,
+        lambda x: (x.astype(np.int64) - 3).astype(dtype),
+        lambda x: np.array([1, 2, 3, 4, 5, top], dtype) * x,
+    ):
+        check(function, x)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_program_stays_on_the_device_of_its_tensors(name):
+    x = numbers("float32")
+    for function in CALLS[name]:
+        f = gw.op(lambda x, n, function=function: (function(x), x + n + np.arange(4.0)))
+        here, there = f(torch.tensor(x), 0.5), f(torch.tensor(x, device="meta"), 0.5)
+        for a, b in zip(here, there, strict=True):
+            assert (b.device.type, b.shape, b.dtype) == ("meta", a.shape, a.dtype)
