@@ -85,7 +85,7 @@ SPELLING = Spelling(
         **_LOGIC,
         "logical_not": "tf.math.logical_not(tf.cast({0}, tf.bool))",
         "nextafter": "tf.math.nextafter({0}, {1})",
-        "where": "tf.where({0}, {1}, {2})",
+        "where": "where({0}, {1}, {2})",
         "cumsum": "tf.math.cumsum({0}, axis={axis})",
         "astype": "tf.cast({0}, {out})",
         "reshape": "tf.reshape({0}, {shape})",

@@ -286,6 +286,27 @@ def betaln(x: Any, y: Any) -> Any:
 
 
 # --- arrays ------------------------------------------------------------------------------------
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Of equal shapes, by the older operation, which takes a sixth of the time."""
+    if condition.shape.is_fully_defined() and condition.shape == x.shape == y.shape:
+        return tf.raw_ops.Select(condition=condition, t=x, e=y)
+    return tf.where(condition, x, y)
+
+
+def _with_nan(reduced: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """A reduction that is NaN where any element is, which TensorFlow's own mostly is not."""
+    nan = tf.math.reduce_any(tf.math.is_nan(x), axis=axis, keepdims=keepdims)
+    return _with(nan, _math.nan, reduced)
+
+
+def max(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return _with_nan(tf.math.reduce_max(x, axis=axis, keepdims=keepdims), x, axis, keepdims)
+
+
+def min(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return _with_nan(tf.math.reduce_min(x, axis=axis, keepdims=keepdims), x, axis, keepdims)
+
+
 def argmax(x: Any, axis: int, keepdims: bool) -> Any:
     """The first of the largest; a NaN counts as larger than all."""
     x = tf.cast(x, tf.int8) if x.dtype == tf.bool else x
