@@ -49,6 +49,8 @@ _COMPOSED = (
 ).split()
 # In a graph, a Python number before a tensor would not get its dtype from it.
 _TWO_TENSORS = "maximum minimum arctan2 remainder nextafter zeta equal not_equal where".split()
+# In a graph, TensorFlow takes a bare number in front of a tensor for float32 or int32.
+_STRICT = (*_COMPOSED, "where", "remainder", "arctan2", "maximum", "minimum", "nextafter", "zeta")
 _LOGIC = {
     name: "tf.math.%s(tf.cast({0}, tf.bool), tf.cast({1}, tf.bool))" % name
     for name in ("logical_and", "logical_or", "logical_xor")
@@ -79,7 +81,8 @@ SPELLING = Spelling(
     forms={
         **{prim: f"tf.math.{name}({{args}})" for prim, name in _RENAMED.items()},
         **{prim: f"{prim}({{args}})" for prim in _COMPOSED},
-        **{prim: _REDUCE % prim for prim in ("sum", "prod", "max", "min", "all", "any")},
+        **{prim: _REDUCE % prim for prim in ("sum", "prod", "all", "any")},
+        **{prim: prim + "({0}, {axis}, {keepdims})" for prim in ("max", "min")},
         **{prim: prim + "({0}, {only}, {keepdims})" for prim in ("argmax", "argmin")},
         **dict.fromkeys(("positive", "stop_gradient", "variable"), "{0}"),
         **_LOGIC,
@@ -116,6 +119,8 @@ SPELLING = Spelling(
         ),
         **_for(
             _INTS,
+            max=_REDUCE % "max",
+            min=_REDUCE % "min",
             remainder="int_remainder({0}, {1})",
             floor_divide="int_floor_divide({0}, {1})",
             fmod="int_fmod({0}, {1})",

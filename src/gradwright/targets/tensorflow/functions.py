@@ -289,7 +289,7 @@ def betaln(x: Any, y: Any) -> Any:
 def where(condition: Any, x: Any, y: Any) -> Any:
     """Of equal shapes, by the older operation, which takes a sixth of the time."""
     if condition.shape.is_fully_defined() and condition.shape == x.shape == y.shape:
-        return tf.raw_ops.Select(condition=condition, t=x, e=y)
+        return tf.raw_ops.Select(condition=condition, x=x, y=y)
     return tf.where(condition, x, y)
 
 
