@@ -13,7 +13,7 @@ from ...errors import StateError
 from ...optimizer import check_group, checked_seed
 from ...rule import Partition, Rule
 from .groups import NOTES, Group, Options, check_required, split
-from .parameters import RulesMembers, apart, by_rule, check, named
+from .parameters import RulesMembers, apart, by_rule, check, in_order, named
 
 
 class Parameter(NamedTuple):
@@ -45,7 +45,7 @@ class Collection(torch.optim.Optimizer):
         self._swapped: str | None = None
         self._recorded: dict[str, dict[int, Any]] = {}
         self._single = isinstance(params, Tensor)
-        super().__init__([params] if self._single else params, _defaults(preset))
+        super().__init__(in_order(params), _defaults(preset))
 
     # --- parameters ---
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -75,7 +75,8 @@ class Collection(torch.optim.Optimizer):
                 check(tensors[k], labels[k], rule)
         apart(((p.name, p.w) for p in self._parameters()), zip(labels, tensors, strict=True))
 
-    def _add(self, rule: Rule[Any], positions: list[int], options: Any, own: Any) -> None:
+    def _add(self, rule: Rule[Any], positions: list[int], options: Any, keywords: Any) -> None:
+        own = self._preset.given_to(rule, keywords)
         check_required(rule, own)
         plain, sources = split(rule, own)
         initials = {k: v for k, v in own.items() if k in rule.slots}

@@ -111,9 +111,7 @@ class Optimizer(Collection):
             for p, g in zip(parameters, gradients, strict=True)
             if g is not None
         ]
-        entries = [
-            _entry(x, {name: v[x.parameter.position] for name, v in values.items()}) for x in live
-        ]
+        entries = [_entry(x, self._now(x.parameter, values)) for x in live]
         results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
         for x, result in zip(live, results, strict=True):
             p = x.parameter
@@ -121,6 +119,11 @@ class Optimizer(Collection):
         self._commit(live, results)
         self._shared = {slot: float(value) for slot, value in shared.items()}
         self.steps += 1
+
+    def _now(self, p: Parameter, values: Mapping[str, Mapping[int, Any]]) -> Mapping[str, Any]:
+        """What a step was given for one parameter, by the names of its rule."""
+        mine = {name: each[p.position] for name, each in values.items()}
+        return self._preset.given_to(p.group.rule, mine) if mine else mine
 
     def _slots(self, p: Parameter) -> dict[str, Tensor]:
         """A parameter's slots; before its first update, as they will start."""

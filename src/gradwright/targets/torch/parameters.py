@@ -20,11 +20,16 @@ class RulesMembers(NamedTuple):
 _FLOATS = torch.float32, torch.float64, torch.float16, torch.bfloat16
 
 
+def in_order(params: Any) -> list[Any]:
+    """What params lists."""
+    if isinstance(params, (set, frozenset)):
+        raise SignatureError("params is a set, which has no order", "a list")
+    return [params] if isinstance(params, Tensor) else list(params)
+
+
 def named(params: Any) -> tuple[list[str] | None, list[Any]]:
     """The names, if there are any, and the tensors of a group."""
-    if isinstance(params, set):
-        raise SignatureError("params is a set, which has no order", "a list")
-    items = [params] if isinstance(params, Tensor) else list(params)
+    items = in_order(params)
     pairs = [item for item in items if isinstance(item, tuple)]
     if not pairs:
         return None, items
