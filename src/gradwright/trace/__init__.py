@@ -17,7 +17,7 @@ def trace(build: Callable[[Graph], Sequence[Tracer]], name: str) -> Graph:
     outputs.
     """
     graph, again = _once(build), _once(build)
-    if graph.key != again.key:
+    if graph.key != again.key or repr(graph.nodes) != repr(again.nodes):
         raise TraceError(
             f"{name} gave two different graphs when it was traced twice{_difference(graph, again)}",
             "draw random numbers with rng.normal(), pass what changes (time, a counter) as an "
@@ -34,12 +34,14 @@ def _once(build: Callable[[Graph], Sequence[Tracer]]) -> Graph:
 
 
 def _difference(graph: Graph, again: Graph) -> str:
-    """Name the line of the first equation that differs."""
-    for i in graph.live():
-        if i >= len(again.nodes) or repr(graph.nodes[i]) != repr(again.nodes[i]):
-            node = graph.nodes[i]
-            users = [j for j in graph.live() if i in graph.nodes[j].args]
-            line = next((graph.lines[j] for j in [i, *users] if j in graph.lines), "")
-            what = "a captured value" if node.prim == "const" else f"np.{node.prim}"
+    """Name the line of the first equation that differs.
+
+    Numbers that were only cast count: two times of day may be equal as float32.
+    """
+    for i, n in enumerate(graph.nodes):
+        if i >= len(again.nodes) or repr(n) != repr(again.nodes[i]):
+            # a constant has no line of its own: the next equation is what it was met for
+            line = next((graph.lines[j] for j in range(i, len(graph.nodes)) if j in graph.lines), "")
+            what = "a captured value" if n.prim == "const" else f"np.{n.prim}"
             return f": {what}" + (f" used at {line} is not the same" if line else " differs")
     return ""

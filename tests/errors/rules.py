@@ -1,0 +1,222 @@
+"""Update rules, their optimizers and their files that cannot be."""
+
+import json
+
+import numpy as np
+from errors.case import case
+
+import gradwright as gw
+from gradwright import rules
+
+F4 = np.float32
+V, M = np.ones(3, F4), np.ones((2, 3), F4)
+
+
+def made(rule, w=None, **keywords):
+    return rule.numpy(np.ones(3, F4) if w is None else w, **keywords)
+
+
+def stepped(function, w=None, **keywords):
+    """One step of a function as a rule."""
+    w = np.ones(3, F4) if w is None else w
+    made(gw.rule(function), w, **keywords).step(w)
+
+
+def too_few(w, g, m=0.0, v=0.0):
+    return w - g, m
+
+
+def unknown(w, g, m=0.0):
+    return w - g, {"n": m}
+
+
+def wants(w, g, *, lr, value=gw.given):
+    return w - lr * value * g
+
+
+def uneven(w, g):
+    return w - gw.global_sum(g) if w.ndim == 1 else w
+
+
+def shared_array(w, g, d=gw.shared(1.0)):
+    return w - g, {"d": d * np.sum(g)}
+
+
+def shared_rate(w, g, d=gw.shared(1.0), *, lr=0.1):
+    return w - g, {"d": d * lr}
+
+
+def draws(w, g, *, rng=0):
+    for _ in range(257):
+        w = w + rng.bits()
+    return w
+
+
+def read_only():
+    w = np.ones(3, F4)
+    w.flags.writeable = False
+    return w
+
+
+def swapped(folder, action):
+    """Do something while an average stands in the parameters' place."""
+    optimizer = made(gw.chain(rules.sgd, rules.ema))
+    optimizer.save(folder / "a.npz")
+    with optimizer.swapped("avg"):
+        action(optimizer, folder / "a.npz")
+
+
+def swap_scalar():
+    rule = gw.rule(lambda w, g, s=lambda w: np.zeros((), F4): (w, s))
+    with made(rule).swapped("s"):
+        pass
+
+
+def swap_nothing():
+    with made(rules.sgd).swapped("avg"):
+        pass
+
+
+def changed(change):
+    """Load a state after a change to it."""
+    optimizer = made(rules.momentum)
+    state = optimizer.state_dict()
+    change(state)
+    optimizer.load_state_dict(state)
+
+
+def entry(state):
+    return state["parameters"][0]
+
+
+def other_format(folder):
+    optimizer = made(rules.sgd)
+    optimizer.save(folder / "a.npz")
+    with np.load(folder / "a.npz") as file:
+        arrays = dict(file)
+    arrays["state"] = np.array(json.dumps({**json.loads(str(arrays["state"])), "format": 2}))
+    np.savez(folder / "a.npz", **arrays)
+    optimizer.load(folder / "a.npz")
+
+
+def no_optimizer(folder):
+    np.savez(folder / "a.npz", x=V)
+    made(rules.sgd).load(folder / "a.npz")
+
+
+def added():
+    w = np.ones(6, F4)
+    optimizer = made(rules.sgd, [{"params": w[:4]}])
+    optimizer.add_param_group({"params": w[3:]})
+
+
+LIMITED = gw.partition({"a": rules.sgd})
+
+CASES = [
+    # declarations
+    case(lambda: gw.rule(lambda: 1), "the rule <lambda> takes no arrays", "def rule(w, g, …)"),
+    case(lambda: gw.rule(lambda w, *gs: w), "the rule <lambda> takes *gs", "by its name"),
+    case(lambda: gw.rule(lambda w, **more: w), "the rule <lambda> takes **more", "by its name"),
+    case(lambda: gw.rule(lambda x, g: x), "the first argument of the rule <lambda> is x",
+         "w, the parameter, or g, its gradient"),
+    case(lambda: gw.rule(lambda w, g, m: w), "the slot m of the rule <lambda> has no initial value",
+         "m=0.0, or m=lambda w: w"),
+    case(lambda: gw.rule(domain="0 to 1")(wants), "domain='0 to 1'", "[0, bound)"),
+    case(lambda: gw.rule(domain="[0, top)")(wants), "the bound 'top' of a domain is no hyper",
+         "one of lr, value, or a number"),
+    case(lambda: rules.sgd.options(speed=9), "no option speed", "one of accumulate, domain"),
+    case(lambda: rules.sgd.options(precision="kahan"), "precision='kahan' is not in this version",
+         "precision='nearest'"),
+    case(lambda: rules.sgd.options(accumulate=0), "accumulate=0", "a number of steps"),
+    case(lambda: gw.schedules.linear(1.0, 0.0, 0), "a schedule over 0 steps", "at least one"),
+    case(lambda: gw.chain(), "gw.chain: no rules", "gradient rules first"),
+    case(lambda: gw.chain(rules.sgd, rules.clip), "gw.chain: clip rewrites g after w was updated",
+         "gradient rules first, then the update, then projections"),
+    case(lambda: gw.chain(rules.sgd, 3), "gw.chain of 3", "rules; a partition of chains"),
+    case(lambda: gw.chain(rules.sgd.options(accumulate=2), rules.wrap.options(accumulate=3)),
+         "gw.chain of several rules with options of their own", "gw.chain(…).options(…)"),
+    case(lambda: gw.partition({"*": 3}), "gw.partition of 3 for '*'", "a rule for each pattern"),
+    case(lambda: gw.partition({}), "gw.partition of no rules"),
+    case(lambda: gw.partition({"a": rules.sgd.options(accumulate=2), "*": rules.sgd}),
+         "gw.partition of rules with different options", ".options(…)"),
+    case(lambda: rules.sgd.keras, "sgd.keras is not in this version", "rule.tf1 in tf.function"),
+    case(lambda: rules.sgd.optax, "sgd.optax is not in this version", "rule.numpy"),
+    # making an optimizer
+    case(lambda: rules.clip.numpy(V), "clip rewrites g, and nothing applies it to w",
+         "gw.chain(clip, gw.rules.sgd); or (w, g) in that order", where=False),
+    case(lambda: made(gw.rule(lambda g, w: w)), "<lambda> rewrites g, and nothing applies it to w"),
+    case(lambda: made(rules.sgd, lrr=1), "sgd has no keyword lrr", "one of lr"),
+    case(lambda: made(rules.sgld), "sgld draws random numbers and has no seed", "rng=0"),
+    case(lambda: made(rules.sgld, rng=-1), "rng=-1", "an integer seed from 0 to"),
+    case(lambda: made(rules.sgld, rng=2**56), "rng=72057594037927936", "an integer seed"),
+    case(lambda: made(LIMITED, {"b": V}), "no pattern of the partition matches the parameter 'b'",
+         'a last pattern "*"'),
+    case(lambda: made(rules.sgd, [1.0]), "the parameter 0 is a float", "a NumPy array of floats"),
+    case(lambda: made(rules.sgd, np.ma.ones(3)), "the parameter w is a MaskedArray"),
+    case(lambda: made(rules.sgd, np.arange(3)), "the parameter w is int64", "float32 or float64"),
+    case(lambda: made(rules.sgd, read_only()), "the parameter w is read-only", "a copy"),
+    case(lambda: made(rules.sgd, np.lib.stride_tricks.as_strided(np.ones(1), (3,), (0,))),
+         "the parameter w is a view whose elements share memory", "np.array(w)"),
+    case(added, "the parameters w and 1.w share memory: it would be updated twice", "or copies"),
+    case(lambda: made(rules.sgd, {"a": {"b": V}, "a.b": V}), "two parameters have the name a.b"),
+    case(lambda: made(rules.muon).step(V), "muon is for matrices, not for 1 dimensions",
+         "gw.partition", where=False),
+    case(lambda: made(rules.sgld(rng=0)).add_param_group({"params": M, "rng": 1}),
+         "sgld: rng is one for all groups", "rng=… when the optimizer is made"),
+    # a step
+    case(lambda: stepped(wants), "wants has no value for lr", "lr=… when the optimizer is made"),
+    case(lambda: stepped(wants, lr=1.0), "wants: value arrives at every step, and did not",
+         "optimizer.step(…, value=…)"),
+    case(lambda: made(rules.momentum).step(V, m=1.0), "momentum: m starts when the optimizer is",
+         "m=… when the optimizer is made"),
+    case(lambda: made(rules.sgd).step([V]), "the gradient of w is a list", "a NumPy array, or"),
+    case(lambda: made(rules.sgd).step({"w": V}), "grads has a dict where one array is expected",
+         "the structure of params, None for no gradient"),
+    case(lambda: made(rules.sgd, [M.copy(), V.copy()]).step([M]), "grads has a list of 1 where a"),
+    case(lambda: made(rules.sgd, {"a": V.copy(), "b": None}).step({"a": V, "b": V}),
+         "grads has an array where there is nothing (None)"),
+    case(lambda: made(rules.sgd, [{"params": V.copy()}]).step(V), "grads has no list of 1, one"),
+    case(lambda: made(rules.sgd).step(M), "the gradient of w has shape (2, 3), the parameter (3,)"),
+    case(lambda: made(rules.sgd).step(np.arange(3)), "the gradient of w is int64", "a float array"),
+    case(lambda: stepped(too_few), "too_few returns 2 values, it has 2 slots (m, v)",
+         "return w, m, v, or w and a dict of the slots that change"),
+    case(lambda: stepped(unknown), "unknown returns a value for n, which is no slot of it",
+         "its slots: m"),
+    case(lambda: stepped(lambda w, g: w[None]), "gives w 2 dimensions (1, ?), it has 1 (?)",
+         "a value of the same shape"),
+    case(lambda: stepped(lambda w, g: w[:2]), "gives w of w the shape (2,), it is (3,)"),
+    case(lambda: stepped(lambda w, g, n=lambda w: np.arange(3): (w, n + 0.5)),
+         "gives n a float64 value, it is int64", ".astype(np.int64)"),
+    case(lambda: stepped(uneven, [V.copy(), M.copy()]),
+         "uneven calls gw.global_sum 1 times for the parameter 0 and 0 times for 1",
+         "outside the if, for every parameter"),
+    case(lambda: stepped(shared_array), "shared_array gives a shared slot",
+         "a value that differs by parameter", "gw.global_sum(x)"),
+    case(lambda: stepped(shared_rate, [V.copy(), M.copy()],
+                         lr=gw.per_param(lambda name, w: w.ndim)),
+         "the shared slot d of shared_rate would differ by parameter: [1.0, 2.0]",
+         "the same hyperparameters for all parameters"),
+    case(lambda: stepped(lambda w, g, *, rng=0: rng.normal(size=(2,))), "a draw of another size"),
+    case(lambda: stepped(draws), "more than 256 draws in one rule", "fewer draws"),
+    case(lambda: stepped(lambda w, g, *, rng=0: rng.integers(3, 3)), "integers from [3, 3)",
+         "between 1 and 2**24 of them"),
+    case(lambda: rules.clip_by_global_norm(1.0), "was called with 1 positional values",
+         "keywords for a preset", "clip_by_global_norm(g)"),
+    # state
+    case(lambda folder: swapped(folder, lambda o, path: o.step(V)),
+         "step inside swapped('avg'): the parameters hold", "the step after the with block"),
+    case(lambda folder: swapped(folder, lambda o, path: o.save(path)), "saving inside swapped"),
+    case(lambda folder: swapped(folder, lambda o, path: o.load(path)), "loading inside swapped"),
+    case(swap_nothing, "no slot 'avg' in sgd", "one of none: it has no slots"),
+    case(swap_scalar, "the slot s of w has shape (), the parameter (3,)"),
+    case(lambda: changed(lambda s: s.pop("steps")), "the state has no steps", ".state_dict() gave"),
+    case(lambda: changed(lambda s: s.update(rule="adam")), "the state of adam for the rule mom"),
+    case(lambda: changed(lambda s: entry(s).update(name="x")),
+         "the state has nothing for w and x, which is not here", "strict=False to load the rest"),
+    case(lambda: changed(lambda s: entry(s)["slots"].update(m=M)),
+         "the state has w.m as float32(2, 3), here it is float32(3,)", "same shapes and dtypes"),
+    case(lambda: changed(lambda s: entry(s)["slots"].update(n=V)),
+         "the state has a slot w.n, which is not here"),
+    case(other_format, "a.npz has format 2, this version of gradwright reads format 1"),
+    case(no_optimizer, "a.npz is no saved optimizer", "a file that .save wrote"),
+]  # fmt: skip

@@ -1,0 +1,285 @@
+"""What cannot be traced, differentiated or called."""
+
+import math
+import sys
+import time
+import types
+from unittest import mock
+
+import numpy as np
+from errors.case import case
+
+import gradwright as gw
+from gradwright.derive import Function, Own
+from gradwright.graph import Graph
+
+X, V, ONE = np.ones((2, 3), np.float32), np.ones(3, np.float32), np.float32(1)
+I, C = np.arange(3), np.ones(3, complex)
+KNOWN = np.ones(3, np.float32)  # an array in the trace, whose size is known
+counter = iter(range(100))
+kept = []
+
+
+def on(*arrays, **options):
+    """Call a function as an op."""
+    return lambda f: gw.op(f)(*arrays, **options)
+
+
+def leak(x):
+    """Use a tracer of the run before."""
+    kept.append(x)
+    return kept[0] + x
+
+
+def change(x):
+    x[0] = 1
+    return x
+
+
+def add_in_place(x):
+    x += 1
+    return x
+
+
+def branch(x):
+    return x if x > 0 else -x
+
+
+def shrink(w, g):
+    return w * np.random.normal()
+
+
+@gw.op
+def own_vjp(x, y):
+    return x * y
+
+
+@own_vjp.vjp
+def _(g, x, y):
+    return g * y
+
+
+@gw.op
+def wide(x, y):
+    return x + y
+
+
+@wide.vjp
+def _(g, x, y):
+    return np.sum(g), g
+
+
+@gw.op
+def clipped(x):
+    return 2 * x
+
+
+@clipped.vjp
+def _(g, x):
+    return np.clip(g, -1, 1)
+
+
+@gw.op
+def tree_op(d):
+    return d["a"] * d["b"]
+
+
+@tree_op.vjp
+def _(g, d):
+    return {"a": g}
+
+
+@gw.op
+def pair_op(x):
+    return x, 2 * x
+
+
+@pair_op.jvp
+def _(dx, x):
+    return dx
+
+
+@gw.op
+def used(x):
+    return x
+
+
+used(V)
+
+
+def attached_late():
+    @used.vjp
+    def _(g, x):
+        return g
+
+
+def attached_twice():
+    @own_vjp.jvp
+    def _(dx, dy, x, y):
+        return dx
+
+
+def attached_wrong():
+    op = gw.op(lambda x, y: x)
+    op.vjp(lambda x, y: x)
+
+
+def attached_to_host():
+    gw.op(lambda x: x).vjp(host=True)
+
+
+def with_own(kind, rule):
+    """A Function whose own rule gives too little, which an op's cannot."""
+    graph = Graph()
+    graph.outputs = (graph.input("x", (3,), "float32"),)
+    return getattr(Function(graph, "f", Own(kind, rule)), kind)
+
+
+def of_frameworks(*names):
+    """Call an op on arrays that look like other frameworks'."""
+    arrays = [type("Array", (), {"__module__": f"{name}.core"})() for name in names]
+    with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in names}):
+        on(*arrays)(lambda *xs: xs[0])
+
+
+def method():
+    class A:
+        @gw.op
+        def f(self, x):
+            return x
+
+    return A
+
+
+def total(f):
+    return lambda x: np.sum(f(x))
+
+
+CASES = [
+    # what a number could answer only
+    case(lambda: on(V)(branch), "the truth of an array is not known while tracing: the result of",
+         "greater is traced (bool, 1 dimensions)", "np.where(condition, a, b)"),
+    case(lambda: on(V)(lambda x: float(x)), "float() or a function of the math module on an array",
+         "np.sqrt, not math.sqrt"),
+    case(lambda: on(V)(lambda x: math.sqrt(x)), "a function of the math module", "np.sqrt"),
+    case(lambda: on(V)(lambda x: int(x)), "int() of an array: x is traced", "x.astype(int)"),
+    case(lambda: on(V)(lambda x: range(x)), "an array is no index while tracing", "np.take(x"),
+    case(lambda: on(V)(lambda x: complex(x)), "complex numbers cannot be traced yet", "imaginary"),
+    case(lambda: on(V)(lambda x: np.asarray(x)), "np.asarray, np.array or a function outside NumPy",
+         "x as it is; np.stack([x, y]) to join"),
+    case(lambda: on(V)(lambda x: np.array([x, x])), "np.asarray, np.array or a function outside",
+         "np.stack([x, y]) to join"),
+    case(lambda: on(ONE)(lambda x: len(x)), "len() of an array without dimensions", "x.size"),
+    case(lambda: on(V)(lambda x: x.item()), "item() and tolist() need numbers", "x as it is"),
+    case(lambda: on(V)(lambda x: 1 in x), "`in` searches an array", "np.any(x == value)"),
+    case(lambda: on(V)(change), "x[…] = y changes an array in place", "np.where(condition, y, x)"),
+    case(lambda: on(V)(add_in_place), "np.add writes into an array (out=, or +=",
+         "x = x + y in place of x += y"),
+    case(lambda: on(V)(lambda x: np.add(x, 1, dtype=float)), "np.add(dtype=…) cannot be traced",
+         ".astype for dtype="),
+    # two runs that differ
+    case(lambda: on(V)(lambda x: x + np.random.normal()), "gave two different graphs when it was",
+         "a captured value used at", "draw random numbers with rng.normal()"),
+    case(lambda: on(V)(lambda x: x + np.random.normal(size=3)), "gave two different graphs",
+         "a captured value used at", "rng.normal()"),
+    case(lambda: on(V)(lambda x: x * time.time()), "gave two different graphs when it was traced",
+         "errors/trace.py:", "pass what changes (time, a counter) as an argument"),
+    case(lambda: on(V)(lambda x: x * next(counter)), "gave two different graphs", "a counter"),
+    case(lambda: gw.rule(shrink).numpy(V.copy()).step(V), "shrink gave two different graphs",
+         "rng.normal()"),
+    case(lambda: on(V)(leak), "a traced array of another function is used here",
+         "an argument of the function for every array"),
+    # what is no primitive
+    case(lambda: on(V)(np.sort), "np.sort is no primitive", "np.max, np.min or np.take"),
+    case(lambda: on(V)(lambda x: np.sort(x)), "np.sort is no primitive and no composition of them",
+         "np.max, np.min or np.take (sorting is no primitive)"),
+    case(lambda: on(V)(lambda x: np.nan_to_num(x)), "np.nan_to_num is no primitive",
+         "np.where(np.isnan(x), 0, x)"),
+    case(lambda: on(V)(lambda x: np.fft.fft(x)), "np.fft is no primitive", "NumPy's arithmetic"),
+    case(lambda: on(I)(lambda x: np.gcd(x, 2)), "np.gcd is no primitive"),
+    case(lambda: on(V)(lambda x: np.multiply.at(x, 0, 2)), "np.multiply.at is no primitive"),
+    case(lambda: on(V)(lambda x: np.sum(x, initial=1.0)), "np.sum with these arguments cannot be",
+         "got an unexpected keyword argument 'initial'", "np.sum(a"),
+    # values
+    case(lambda: on(V)(lambda x: np.multiply([x, x], 2 * x)), "a list of traced values where one",
+         "np.stack([x, y]) inside the function"),
+    case(lambda: on(V)(lambda x: x + C), "complex numbers cannot be traced", "real numbers"),
+    case(lambda: on(V)(lambda x: x + np.array(["a"])), "ndarray objects cannot be traced"),
+    case(lambda: on(V)(lambda x: x.astype(complex)), "complex128 arrays cannot be traced"),
+    case(lambda: on(V.astype(np.uint8))(lambda x: x + 300), "300 beside uint8", "that fits"),
+    case(lambda: on(V)(lambda x: np.bitwise_and(x, 1)), "np.bitwise_and(float32[", "NumPy accepts"),
+    case(lambda: on(V)(lambda x: x + KNOWN + np.ones(2)), "sizes [2, 3] do not broadcast",
+         "arguments that NumPy accepts"),
+    case(lambda: on(C)(lambda x: x), "was called with complex128", "arrays of real numbers"),
+    case(lambda: on(np.array(["a"]))(lambda x: x), "was called with <U1", "real numbers"),
+    case(lambda: on(object())(lambda x: x), "was called with object", "arrays of real numbers"),
+    case(lambda: of_frameworks("jax"), "was called with jax arrays: jax is not in this version",
+         "arrays of numpy, torch, tensorflow"),
+    case(lambda: of_frameworks("jax", "keras"), "was called with arrays of jax and keras",
+         "arrays of one framework (NumPy arrays may be among them)"),
+    # shapes
+    case(lambda: on(V)(lambda x: np.sum(x, axis=1)), "axis 1 of an array of 1 dimensions"),
+    case(lambda: on(X)(lambda x: np.sum(x, axis=(0, 0))), "axis (0, 0) of an array of 2"),
+    case(lambda: on(X)(lambda x: np.reshape(x, (3, 2), order="F")), "np.reshape with order='F'",
+         "np.transpose, then np.reshape"),
+    case(lambda: on(V)(lambda x: (x + KNOWN).reshape(2, 2)), "[3] cannot be reshaped to (2, 2)"),
+    case(lambda: on(X)(lambda x: x.transpose(0, 0)), "axes (0, 0) of an array of 2 dimensions",
+         "each axis once"),
+    case(lambda: on(V)(lambda x: np.squeeze(x + KNOWN, 0)), "axis 0 of size 3 squeezed"),
+    case(lambda: on(V)(lambda x: np.where(x > 0)), "np.where(condition) gives indices",
+         "np.where(condition, a, b)"),
+    case(lambda: on(V)(lambda x: np.linalg.norm(x, ord=3)), "np.linalg.norm with ord=3", "np.sum"),
+    case(lambda: on(V, ONE)(lambda x, y: x @ y), "@ of an array without dimensions", "a * b"),
+    case(lambda: on(V)(lambda x: (x + KNOWN) @ np.ones(2)), "@ of shapes [1, 3] and [2, 1]"),
+    case(lambda: on(V)(lambda x: np.einsum("i,j", x)), "'i,j' for 1 arrays", "one term for each"),
+    case(lambda: on(V)(lambda x: np.einsum("ij->i", x)), "'ij->i' for arrays of [1] dimensions"),
+    # indices
+    case(lambda: on(X, I)(lambda x, i: x[i, i]), "x[i, j] with two arrays of indices", "np.take"),
+    case(lambda: on(V)(lambda x: x[x > 0]), "x[mask]: the size of the result", "np.where(mask, x"),
+    case(lambda: on(V)(lambda x: x[0, 0]), "2 indices for an array of 1 dimensions"),
+    case(lambda: on(V)(lambda x: (x + KNOWN)[5]), "index 5 of an axis of size 3"),
+    case(lambda: on(V)(lambda x: x[-2 : x.shape[0]]), "a negative bound beside a size"),
+    case(lambda: on(V, V)(lambda x, i: np.take(x, i)), "float32 indices", "indices.astype(int)"),
+    case(lambda: on(ONE, I)(lambda x, i: np.take(x, i, 0)), "np.take of an array without dim"),
+    # calls and declarations
+    case(lambda: own_vjp(V), "own_vjp(x, y): missing a required argument: 'y'", "arrays first"),
+    case(lambda: gw.op(lambda x, *, k=1: x)(V, 2), "too many positional", "options by name: k"),
+    case(lambda: gw.op(lambda x, **rest: x), "the op <lambda> takes **rest", "every option by its"),
+    case(method, "the op f is a method: its first argument is self", "outside the class"),
+    case(attached_late, "used was used before its vjp was attached", "the rule directly below"),
+    case(attached_twice, "own_vjp has its own vjp already", "one of partials, vjp, jvp, surrogate"),
+    case(attached_wrong, "the vjp of <lambda> takes (x, y)", "(g, x, y[, out])"),
+    case(attached_to_host, "vjp(host=True) of <lambda>: only a host op", "a rule in NumPy"),
+    case(lambda: own_vjp.layer(), "own_vjp.layer(): Keras layers are not in this version"),
+    case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "one of numpy, torch, tensorflow"),
+    case(lambda: gw.op(lambda x: [x * k for k in range(x.shape[0])][0]).source(),
+         "needs the size of axis 0 of argument 0 as a Python int", "np.zeros_like, np.ones_like"),
+    # derivatives
+    case(lambda: gw.grad(total(lambda x: own_vjp(x, x)))(V),
+         "the vjp of own_vjp gives 1 values for 2 arguments (x, y)", "one value for each array"),
+    case(lambda: gw.grad(lambda x, y: np.sum(wide(x, y)))(V, V),
+         "the vjp of wide gives an array of shape () for the argument x of shape", "one cotangent"),
+    case(lambda: gw.jvp(clipped, (V,), (V,)), "forward mode of clipped: its vjp is not linear",
+         "forward mode only with a linear rule"),
+    case(lambda: gw.grad(lambda d: np.sum(tree_op(d)))({"a": V, "b": V}),
+         "the vjp of tree_op gives a dict with keys ['a'] where a dict with keys ['a', 'b']",
+         "a value of the same structure"),
+    case(lambda: gw.jvp(pair_op, (V,), (V,)), "the jvp of pair_op gives one array where a tuple"),
+    case(lambda: with_own("vjp", lambda cts, xs, outs: []), "the vjp of f gives 0 values for 1",
+         "one value for each array argument"),
+    case(lambda: with_own("jvp", lambda ts, xs, outs: []), "the jvp of f gives 0 values for 1 out",
+         "one tangent for each output"),
+    case(lambda: gw.grad(total(lambda x: np.nextafter(x, 1)))(V),
+         "the derivative of nextafter with respect to its argument 0 is not known",
+         "an op of your own with .partials, or gw.stop_gradient(x)"),
+    case(lambda: gw.grad(total(lambda x: np.einsum("ii->i", x)))(X[:, :2]),
+         "the derivative of np.einsum with 'ii', which takes a diagonal"),
+    case(lambda: gw.grad(np.sin, 3)(V), "argnums=3 of sin, which was called with 1 arguments"),
+    case(lambda: gw.grad(total(np.sin))(I), "by an argument of integers", "x.astype(np.float32)"),
+    case(lambda: gw.grad(np.sin)(V), "the gradient of sin, whose value is float32 with 1 dim",
+         "np.sum or np.mean of it"),
+    case(lambda: gw.jvp(np.sign, (I,), (I,)), "a tangent of integers", "None for arguments"),
+    case(lambda: gw.jvp(np.sin, (V,), (V, V)), "the tangents have a tuple of 2 where a tuple of 1"),
+    case(lambda: gw.jvp(lambda d: d[1], ([None, V],), ([V, V],)),
+         "the tangents have an array where there is nothing (None)", "tangents like the primals"),
+]  # fmt: skip
