@@ -122,6 +122,9 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
     found = {}
     for name, default in entry.rule.hyperparams.items():
         value = entry.now.get(name, entry.values.get(name, default))
+        if type(value) is float:  # nothing to work out
+            found[name] = value
+            continue
         if isinstance(value, PerParam):
             value = value.function(entry.name, entry.w)
         if isinstance(value, Schedule):
@@ -158,6 +161,9 @@ def compute(
     """
     if is_eager():
         return _compute_plainly(entries, count, seed, shared, runner)
+    if len(entries) == 1 and not shared:
+        part = _part(entries[0], count, seed, shared, runner)
+        return advance([part], runner.run, runner.numbers, runner.add, entries[0].rule.name), {}
     results: list[Any] = [None] * len(entries)
     new_shared = dict(shared)
     for rule in {id(e.rule): e.rule for e in entries}.values():

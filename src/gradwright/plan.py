@@ -180,6 +180,8 @@ def advance(
     """Compute one step of a rule for all parameters; nothing is written."""
     if not parts:
         return []
+    if len(parts) == 1 and len(parts[0].plan.stages) == 1:
+        return [_alone(parts[0], run, run_numbers)]
     _same_totals(parts, rule)
     totals: list[Any] = []
     read: list[tuple[Any, ...]] = [()] * len(parts)
@@ -210,6 +212,15 @@ def advance(
         Result(tuple(run(p.plan.final)(*p.arrays, p.identity, *r)), s, tuple(p.plan.final.records))
         for p, r, s in zip(parts, read, shared, strict=True)
     ]
+
+
+def _alone(part: Part, run: Run, run_numbers: Run) -> Result:
+    """The step of one parameter, which sums over no others."""
+    plan = part.plan
+    numbers = _numbers_of(plan.stages[0], run_numbers, part.numbers)
+    read = len(numbers) - plan.shared
+    values = run(plan.final)(*part.arrays, part.identity, *numbers[:read])
+    return Result(values, numbers[read:], tuple(plan.final.records))
 
 
 def _numbers_of(stage: Stage, run: Run, known: Sequence[Any]) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ _NUMBERS = replace(SPELLING, name="numbers", copy="")  # numbers share no memory
 def _numbers(graph: Any) -> Any:
     """Numbers as NumPy scalars, which overflow to inf where Python's raise."""
     run = emit.program(graph, "numbers", _NUMBERS)
-    return lambda *xs: run(*(np.float64(x) if isinstance(x, float) else x for x in xs))
+    return lambda *xs: run(*[np.float64(x) if isinstance(x, float) else x for x in xs])
 
 
 RUNNER = Runner(
