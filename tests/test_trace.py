@@ -290,6 +290,18 @@ def test_dtypes_mix_as_in_numpy(k):
             assert_same(op(x, y), wanted)
 
 
+def test_a_mean_does_not_overflow():
+    op = gw.op(lambda x: np.mean(x, axis=0))
+    for x in (
+        np.full(3, 2**62),
+        np.full(1000, 60000, np.float16),
+        np.full(300, 255, np.uint8),
+        np.array([True, False, True]),
+        np.full((4, 2), 3, np.float32),
+    ):
+        assert_same(op(x), np.mean(x, axis=0))
+
+
 @pytest.mark.parametrize("value", [1, 2.5, True, np.float64(2)], ids=repr)
 def test_numbers_as_arguments_are_weak(value):
     weak = value.item() if isinstance(value, np.float64) else value

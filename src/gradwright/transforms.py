@@ -177,10 +177,13 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
             if x is not None and t is not None:
                 known[x.i] = widened(t, x)
         got = forward(graph, _environment(graph), known, [out.i for out in outs])
-        moved = [widened(got.get(out.i, 0), out) if is_float(out.node.dtype) else None for out in outs]
+        smooth = [is_float(out.node.dtype) for out in outs]
+        pairs = zip(outs, smooth, strict=True)
+        moved = [widened(got.get(out.i, 0), out) if s else None for out, s in pairs]
         return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
-    return Op(body)(tuple(primals), tuple(tangents))
+    out, moved = Op(body)(tuple(primals), tuple(tangents))
+    return out, moved
 
 
 def _no_fit(seeds: str, like: str) -> Callable[[str], SignatureError]:

@@ -311,7 +311,12 @@ FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = _arg_reduction("argmax"), _arg_redu
 
 @_implements(np.mean)
 def mean(a: Tracer, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return np.sum(a, axis=axis, keepdims=keepdims) / count(a, axes_of(axis, a.ndim))
+    dtype = a.node.dtype
+    # as NumPy sums: integers and small floats could overflow
+    small = {"float16": "float32", "bfloat16": "float32"}
+    wide = small.get(dtype, dtype) if is_float(dtype) else "float64"
+    out = np.sum(cast(a, wide), axis=axis, keepdims=keepdims) / count(a, axes_of(axis, a.ndim))
+    return cast(out, dtype) if is_float(dtype) else out
 
 
 @_implements(np.var)
