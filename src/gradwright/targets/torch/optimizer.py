@@ -25,7 +25,7 @@ from ...rule import Rule
 from .checkpoint import MARKS, STEP, SUMMED, Saved, check_rules, check_slots, restored
 from .collection import Collection, Parameter
 from .parameters import gradient, wide
-from .runner import RUNNER, like, view
+from .runner import RUNNER, like, runner_of_a_step, view
 
 __all__ = ["RUNNER", "Optimizer", "bind"]
 
@@ -112,7 +112,7 @@ class Optimizer(Collection):
             if g is not None
         ]
         entries = [_entry(x, self._now(x.parameter, values)) for x in live]
-        results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
+        results, shared = compute(entries, self.steps, self._seed, self._shared, runner_of_a_step())
         for x, result in zip(live, results, strict=True):
             p = x.parameter
             check_shapes(p.name, p.group.rule, [p.w, *x.slots.values()], result)

@@ -1,7 +1,9 @@
 """How torch runs the parts of a rule: arrays as tensors, numbers in float64 on the host."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ _NAMES = {
     getattr(torch, name): name
     for name in "bool uint8 int8 int16 int32 int64 float16 float32 float64".split()
 }
+
+Kept: TypeAlias = dict[tuple[int, torch.dtype, torch.device], tuple[Any, Tensor]]
 
 
 def meta(value: Any) -> Meta:
@@ -41,31 +45,43 @@ def meta(value: Any) -> Meta:
     return Meta(tuple(value.shape), name)
 
 
-def run(graph: Graph) -> Callable[..., Any]:
-    """A part of a plan as a torch function; its first argument is w."""
-    made = graph.programs
-    if "torch rule" not in made:
-        made["torch rule"] = _compiled(graph)
-    return made["torch rule"]  # type: ignore[no-any-return]
+class _Program:
+    """A part of a plan as a torch function, and what its numbers are held in."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.function = emit.program(graph, "update", SPELLING)
+        self.held = [_held(graph.nodes[i].dtype) if graph.reads(i) else None for i in graph.inputs]
 
-def _compiled(graph: Graph) -> Callable[..., Any]:
-    program = emit.program(graph, "update", SPELLING)
-    held = [
-        getattr(torch, dtype(graph.nodes[i].dtype).removeprefix("torch.")) for i in graph.inputs
-    ]
-
-    def call(w: Tensor, *rest: Any) -> Any:
+    def __call__(self, kept: Kept, w: Tensor, *rest: Any) -> Any:
         xs = [
-            x if isinstance(x, Tensor) else torch.full((), x, dtype=d, device=w.device)
-            for x, d in zip(rest, held[1:], strict=True)
+            x if d is None or isinstance(x, Tensor) else _scalar(x, d, w.device, kept)
+            for x, d in zip(rest, self.held[1:], strict=True)
         ]
         if not torch.is_autocast_enabled(w.device.type):
-            return program(w, *xs)
+            return self.function(w, *xs)
         with torch.autocast(w.device.type, enabled=False):  # the dtypes of a graph are explicit
-            return program(w, *xs)
+            return self.function(w, *xs)
 
-    return call
+
+def _held(name: str) -> torch.dtype:
+    found = getattr(torch, dtype(name).removeprefix("torch."))
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _scalar(x: Any, held: torch.dtype, device: torch.device, kept: Kept) -> Tensor:
+    """A number as a tensor: one for all the parameters that read it."""
+    key = id(x), held, device
+    if key not in kept:
+        kept[key] = x, torch.full((), x, dtype=held, device=device)  # x too, so the id stays its
+    return kept[key][1]
+
+
+def _program(graph: Graph) -> _Program:
+    made = graph.programs
+    if "torch rule" not in made:
+        made["torch rule"] = _Program(graph)
+    return made["torch rule"]  # type: ignore[no-any-return]
 
 
 def numbers(graph: Graph) -> Callable[..., Any]:
@@ -85,5 +101,16 @@ def like(array: np.ndarray[Any, Any], w: Tensor) -> Tensor:
 
 
 RUNNER = Runner(
-    meta=meta, run=run, numbers=numbers, add=lambda a, b: a + b.to(a.device), view=view, like=like
+    meta=meta,
+    run=lambda graph: partial(_program(graph), {}),
+    numbers=numbers,
+    add=lambda a, b: a + b.to(a.device),
+    view=view,
+    like=like,
 )
+
+
+def runner_of_a_step() -> Runner:
+    """A runner that keeps the tensors of numbers for as long as it lives."""
+    kept: Kept = {}
+    return replace(RUNNER, run=lambda graph: partial(_program(graph), kept))
