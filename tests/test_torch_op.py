@@ -271,3 +271,20 @@ def test_ops_that_are_gone_leave_nothing_behind():
     tracemalloc.stop()
     # tracemalloc keeps the file name of every program that allocated: some 300 bytes
     assert grown < 200 * 1000, f"{grown / 200:.0f} bytes an op"
+
+
+def test_a_kind_of_arguments_that_was_seen_before():
+    f = sine("vjp", 3)
+    x, y = leaf([0.3, 1.1]), torch.tensor([2.0, -1.5])
+    wanted = 3 * torch.cos(x) * y
+    for _ in range(3):  # the second call is a shorter way to the same
+        torch.testing.assert_close(derivative(f(x, y), x), wanted)
+        torch.testing.assert_close(derivative(f(torch.nn.Parameter(x.detach()), y) * x, x), f(x, y))
+        assert f(x.double(), y).dtype == torch.float64
+        assert f(x.bfloat16(), y.bfloat16()).dtype == torch.bfloat16
+        with pytest.raises(gw.SignatureError, match="sparse"):
+            f(x.detach().to_sparse(), y)
+        with pytest.raises(gw.GradwrightError, match="torch.jit.trace"):
+            torch.jit.trace(lambda x: f(x, y), x.detach())
+        with gw.eager(), torch.no_grad():
+            np.testing.assert_allclose(f(x, y), f.__wrapped__(x.detach().numpy(), y.numpy()))

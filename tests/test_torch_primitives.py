@@ -171,11 +171,14 @@ def test_unsigned_integers_overflow_as_numpys(dtype):
         check(function, x)
 
 
+def with_constants(function):
+    return gw.op(lambda x, n: (function(x), x + n + np.arange(4.0)))
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_program_stays_on_the_device_of_its_tensors(name):
     x = numbers("float32")
-    for function in CALLS[name]:
-        f = gw.op(lambda x, n, function=function: (function(x), x + n + np.arange(4.0)))
+    for f in map(with_constants, CALLS[name]):
         here, there = f(torch.tensor(x), 0.5), f(torch.tensor(x, device="meta"), 0.5)
         for a, b in zip(here, there, strict=True):
             assert (b.device.type, b.shape, b.dtype) == ("meta", a.shape, a.dtype)

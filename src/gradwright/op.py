@@ -50,9 +50,12 @@ def is_eager() -> bool:
     return _eager.get()
 
 
+ARRAYS: set[type] = {np.ndarray}  # a target that keeps what is `ready` adds its own
+
+
 def array_kind(values: Sequence[Any]) -> Hashable:
-    """All that decides how an op runs on NumPy arrays; ``None`` if other values are among them."""
-    if any([type(x) is not np.ndarray for x in values]):  # a list is faster than a generator
+    """All that decides how an op runs on plain arrays; ``None`` if other values are among them."""
+    if any([type(x) not in ARRAYS for x in values]):  # a list is faster than a generator
         return None
     return tuple([(x.dtype, x.ndim) for x in values])
 
@@ -86,7 +89,7 @@ class Op(Generic[P]):
         self.signature = Signature(function, "the op")
         self._own: tuple[str, Callable[..., Any]] | None = None
         self._made: Specialising[Traced] = Specialising()
-        self.ready: dict[Hashable, Callable[..., Any]] = {}  # what runs on NumPy arrays of a kind
+        self.ready: dict[Hashable, Callable[..., Any]] = {}  # what runs on arrays of a kind
         # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
         self.autograph_info__: dict[str, Any] = {}
 
@@ -103,9 +106,13 @@ class Op(Generic[P]):
 
     # --- calling ---
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if targets.is_compiling():
+            return targets.record(self, args, kwargs)
         ready = None if kwargs else self.ready.get(array_kind(args))
-        if ready is not None and not is_eager():
-            return ready(*args)
+        return self.run(args, kwargs) if ready is None or is_eager() else ready(*args)
+
+    def run(self, args: Any, kwargs: Any) -> Any:
+        """Call the op on arrays of any framework."""
         leaves, layout = self.signature.layout(args, kwargs)
         graph = graph_of(leaves)
         if graph is not None:
@@ -114,6 +121,14 @@ class Op(Generic[P]):
         if is_eager():
             return target.eager(self.__wrapped__, args, kwargs)
         return target.call(self, leaves, layout)
+
+    @targets.at_compile_time
+    def call_name(self, spec: tree.Spec) -> str:
+        return targets.call_name(self, spec)
+
+    @targets.at_compile_time
+    def call_result(self, name: str) -> tree.Spec:
+        return targets.call_result(name)  # type: ignore[no-any-return]
 
     def _inside(self, graph: Graph, leaves: Any, layout: Layout, args: Any, kwargs: Any) -> Any:
         """Use the op in a function that is being traced."""

@@ -35,7 +35,7 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     run = emit.program(made.function.primal, op.name, SPELLING)
     ready = functools.partial(_run, run, made.out)
     kind = array_kind(leaves)
-    if kind is not None and made.for_any_size and _are_all_arguments(op, layout):
+    if kind is not None and made.for_any_size and are_all_arguments(op, layout):
         op.ready[kind] = ready
     return ready(*leaves)
 
@@ -45,7 +45,7 @@ def _run(program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:
         return tree.unflatten(out, program(*leaves))
 
 
-def _are_all_arguments(op: Op[Any], layout: Layout) -> bool:
+def are_all_arguments(op: Op[Any], layout: Layout) -> bool:
     """Whether the leaves are the positional arguments, one each, and there are no options."""
     return list(layout.names) == op.signature.arrays and all(s == "*" for s in layout.specs)
 

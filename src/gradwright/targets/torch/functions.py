@@ -130,7 +130,11 @@ def prod(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
 
 
 def take(x: Tensor, at: Tensor, axis: int) -> Tensor:
-    return x[(slice(None),) * axis + (at.to(torch.int64),)]
+    before: Any = (slice(None),) * axis
+    at = at.to(torch.int64)
+    if at.dim() == 0:  # torch would read its value: a GPU waits for that, and vmap refuses
+        return x[(*before, at.reshape(1))].squeeze(axis)
+    return x[(*before, at)]
 
 
 def unbroadcast(x: Tensor, shape: tuple[int, ...]) -> Tensor:

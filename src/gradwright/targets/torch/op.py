@@ -1,5 +1,6 @@
 """Ops on torch tensors: arguments in, results out."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ from torch import Tensor
 from ... import tree
 from ...derive import Function
 from ...errors import GradwrightError, SignatureError
-from ...op import Meta, Op, number_meta
+from ...op import ARRAYS, Meta, Op, Traced, array_kind, number_meta
 from ...signature import Layout, is_number
+from ..numpy.op import are_all_arguments
 from . import HELD, held
-from .autograd import apply, bound
+from .autograd import Bound, apply, bound
 
 _PLAIN = {
     getattr(torch, name): name
@@ -21,6 +23,8 @@ _PLAIN = {
 }
 _WEAK = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
 _NARROW = torch.bfloat16  # NumPy has no such dtype: computed in float32, rounded once
+_TYPES = {Tensor, torch.nn.Parameter}
+ARRAYS |= _TYPES
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # from 2.6 on
 
 
@@ -37,10 +41,29 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
     metas, xs = zip(*[_argument(leaf, op.name, device) for leaf in leaves], strict=True)
     made = op.traced(metas, layout)
+    if made.for_any_size and are_all_arguments(op, layout) and _are_plain(leaves, made):
+        op.ready[array_kind(leaves)] = functools.partial(_run, bound(made.function), made.out)
     if torch._C._is_tracing() or _is_exporting():
         _refuse_recording(made.function)
     outs = _results(apply(bound(made.function), xs), made.function, leaves)
     return outs[0] if made.out == "*" else tree.unflatten(made.out, outs)
+
+
+def _are_plain(leaves: Sequence[Any], made: Traced) -> bool:
+    """Whether nothing is converted on the way in or out."""
+    plain = all(type(x) in _TYPES and x.dtype in _PLAIN for x in leaves)
+    return plain and not any(n.dtype in HELD for n in made.function.outs)
+
+
+def _run(bound: Bound, out: tree.Spec, *xs: Tensor) -> Any:
+    """What `call` comes to for plain tensors of a kind that was seen before."""
+    for x in xs:
+        if x.layout is not torch.strided:
+            _converted(x, bound.function.name)
+    if torch._C._is_tracing() or _is_exporting():
+        _refuse_recording(bound.function)
+    outs = apply(bound, xs)
+    return outs[0] if out == "*" else tree.unflatten(out, outs)
 
 
 def _argument(leaf: Any, name: str, device: torch.device) -> tuple[Meta, Tensor]:
