@@ -212,6 +212,16 @@ class Tracer(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> Any:
         return FUNCTIONS[operator.getitem](self, index)
 
+    def __pow__(self, exponent: Any) -> "Tracer":
+        """``x ** 2`` and ``x ** 0.5`` are a square and a root, as NumPy's operator has it."""
+        y = lift(self.graph, exponent)
+        value = y.node["value"] if y.node.prim == "const" and y.node.dtype in WEAK else None
+        if value == 2:
+            return elementwise("square", self)
+        if value == 0.5 and is_float(self.node.dtype):
+            return elementwise("sqrt", self)
+        return elementwise("power", self, y)
+
     # --- ndarray's methods ---
     def astype(self, dtype: Any, **_same: Any) -> "Tracer":
         return cast(self, np.dtype(dtype).name)
@@ -370,24 +380,10 @@ def elementwise(name: str, *args: Any) -> Tracer:
     except (TypeError, ValueError) as error:
         shown = ", ".join(f"{x.node.dtype}{list(x.dims)}" for x in xs)
         raise TraceError(f"np.{name}({shown}): {error}", "arguments that NumPy accepts") from None
-    if (simpler := _simpler_power(name, xs)) is not None:
-        return simpler
     xs = [cast(x, d) for x, d in zip(xs, dtypes, strict=True)]
     if all(x.node.prim == "const" and not x.dims for x in xs):
         return _folded(graph, name, xs, out)
     return node(graph, name, xs)
-
-
-def _simpler_power(name: str, xs: list[Tracer]) -> Tracer | None:
-    """NumPy's own short cuts for ``x ** 2`` and ``x ** 0.5``."""
-    if name != "power" or xs[1].node.prim != "const" or xs[1].node.dtype not in WEAK:
-        return None
-    exponent = xs[1].node["value"]
-    if exponent == 2:
-        return elementwise("square", xs[0])
-    if exponent == 0.5 and is_float(xs[0].node.dtype):
-        return elementwise("sqrt", xs[0])
-    return None
 
 
 def _folded(graph: Graph, name: str, xs: list[Tracer], dtype: str) -> Tracer:
