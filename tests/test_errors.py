@@ -102,16 +102,34 @@ def missing(area, folder):
     return sorted(sites(area) - hit)
 
 
-@pytest.mark.parametrize("name, case", cases("core"), ids=lambda x: getattr(x, "name", x)[:60])
+def ident(value):
+    return getattr(value, "name", value)[:60]
+
+
+@pytest.mark.parametrize("name, case", [*cases("core"), *cases("cli")], ids=ident)
 def test_what_an_error_says(name, case, tmp_path):
+    assert_said(case, run(case, tmp_path), name)
+
+
+@pytest.mark.parametrize("case", [c for _, c in cases("core")], ids=ident)
+def test_errors_are_gradwrights(case, tmp_path):
     seen = run(case, tmp_path)
-    assert_said(case, seen, name)
-    package = issubclass(seen.type, gradwright.GradwrightError)
-    assert package or "muon" in seen.text  # a rule of the library, which raises as a user's does
+    # muon is written as a user's rule, and raises as one
+    assert issubclass(seen.type, gradwright.GradwrightError) or "muon" in seen.text
 
 
-def test_every_place_that_raises_has_a_case(tmp_path):
-    assert not missing("core", tmp_path)
+@pytest.mark.parametrize("area", ["core", "cli"])
+def test_every_place_that_raises_has_a_case(area, tmp_path):
+    assert not missing(area, tmp_path)
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("area", ["torch", "tensorflow"])
+def test_every_place_in_a_framework_has_a_case_that_says_it(area, tmp_path):
+    pytest.importorskip(area)
+    for name, case in cases(area):
+        assert_said(case, run(case, tmp_path), name)
+    assert not missing(area, tmp_path)
 
 
 def test_a_place_without_a_case_is_found():
