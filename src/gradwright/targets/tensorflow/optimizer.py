@@ -53,6 +53,18 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         for name in self._common_values():
             self._common(var_list[0], name)
 
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: Any
+    ) -> None:
+        """Make all slots before one is restored: TensorFlow would give them the variable's dtype."""
+        if tf.executing_eagerly():
+            self._see([variable])
+            self._create_slots([variable])
+        super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
+
+    def _see(self, found: Sequence[Any]) -> None:
+        self._seen += [v for v in found if not any(v is w for w in self._seen)]
+
     def _first_values(self, v: Any) -> list[tuple[str, Callable[[], Any]]]:
         """What is kept for one variable: its slots, its clock, and who it is for the noise."""
         rule = self._rule_of(v)
@@ -99,7 +111,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         pairs = list(grads_and_vars)
         self._check(now)
         live = with_gradients(pairs)
-        self._seen += [v for _, v in pairs if not any(v is w for w in self._seen)]
+        self._see([v for _, v in pairs])
         with tf.init_scope():
             self._create_slots([v for _, _, v in live])
         with tf.name_scope(name or self._name):

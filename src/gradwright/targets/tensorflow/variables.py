@@ -11,7 +11,7 @@ from ...errors import GradwrightError, StateError
 from ...op import Op
 
 v1 = tf.compat.v1
-_FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_FLOATS = (tf.float16, tf.float32, tf.float64)
 
 
 def name_of(v: Any) -> str:
@@ -64,7 +64,7 @@ def _checked(v: Any) -> Any:
     if v.dtype.base_dtype not in _FLOATS or not v.shape.is_fully_defined():
         raise StateError(
             f"the variable {name_of(v)} is {v.dtype.base_dtype.name}{v.shape}",
-            "floats of a shape that is known",
+            "float16, float32 or float64, of a shape that is known",
         )
     return v
 
