@@ -52,6 +52,7 @@ class Spelling:
     )  # undoes a wider dtype's missing overflow
     strict: Collection[str] = ()  # primitives that take no bare numbers
     unsupported: Mapping[str, str] = field(default_factory=dict)  # what it cannot compute, and why
+    prepared: Callable[[Graph], Graph] = lambda graph: graph  # an equal graph that prints better
 
 
 class _Text(NamedTuple):
@@ -99,7 +100,7 @@ _WIDE = 64  # a longer expression gets a name and a line of its own
 
 class _Printer:
     def __init__(self, graph: Graph, spelling: Spelling) -> None:
-        self.graph, self.spelling = inlined(graph), spelling
+        self.graph, self.spelling = spelling.prepared(inlined(graph)), spelling
         self.names = [_identifier(name, spelling) for name in self.graph.names]
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
@@ -299,9 +300,9 @@ def _identifier(name: str, spelling: Spelling) -> str:
     return f"{name}_" if name in taken else name
 
 
-def broadcast_size(*sizes: Any) -> Any:
+def broadcast_size(first: Any, *rest: Any) -> Any:
     """What sizes broadcast to, when a program runs."""
-    return next((s for s in sizes if s != 1), 1)
+    return first if first != 1 or not rest else broadcast_size(*rest)
 
 
 def slice_size(size: int, start: int | None, stop: int | None, step: int | None) -> int:

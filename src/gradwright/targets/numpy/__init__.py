@@ -6,17 +6,23 @@ import numpy as np
 
 from ...emit import Spelling
 from ...philox import random_bits
+from ...sink import sunk
 
 Array = np.ndarray[Any, Any]
 
 
 def unbroadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """Sum x over what broadcasting repeated, back to a shape."""
-    if np.shape(x) == shape:
+    if x.shape == shape:
         return x
     extra = np.ndim(x) - len(shape)
     axes = (*range(extra), *(k + extra for k, d in enumerate(shape) if d == 1))
     return np.reshape(np.sum(x, axis=axes), shape)
+
+
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """Repeat x up to a shape, which it mostly has."""
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 def scatter(x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
@@ -37,6 +43,7 @@ def _namespace() -> dict[str, Any]:
     return {
         "np": np,
         "unbroadcast": unbroadcast,
+        "broadcast_to": broadcast_to,
         "scatter": scatter,
         "scatter_add": scatter_add,
         "random_bits": random_bits,
@@ -59,6 +66,7 @@ _KEEP = "{0}.%s(axis={axis}, keepdims={keepdims})"
 
 SPELLING = Spelling(
     name="numpy",
+    prepared=sunk,
     library="np",
     dtype=lambda dtype: (
         f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype) }"
@@ -75,7 +83,7 @@ SPELLING = Spelling(
         "transpose": "{0}.transpose({axes})",
         "expand_dims": "{0}[{newaxes}]",
         "squeeze": "{0}[{dropped}]",
-        "broadcast_to": "np.broadcast_to({0}, {shape})",
+        "broadcast_to": "broadcast_to({0}, {shape})",
         "getitem": "{0}[{index}]",
         "concatenate": "np.concatenate(({args}), axis={axis})",
         "flip": "np.flip({0}, axis={axis})",
