@@ -41,7 +41,8 @@ def _difference(graph: Graph, again: Graph) -> str:
     for i, n in enumerate(graph.nodes):
         if i >= len(again.nodes) or repr(n) != repr(again.nodes[i]):
             # a constant has no line of its own: the next equation is what it was met for
-            line = next((graph.lines[j] for j in range(i, len(graph.nodes)) if j in graph.lines), "")
+            later = range(i, len(graph.nodes))
+            line = next((graph.lines[j] for j in later if j in graph.lines), "")
             what = "a captured value" if n.prim == "const" else f"np.{n.prim}"
             return f": {what}" + (f" used at {line} is not the same" if line else " differs")
     return ""
