@@ -7,6 +7,7 @@ from errors.case import case
 
 import gradwright as gw
 from gradwright import rules
+from gradwright.op import Meta
 
 F4 = np.float32
 V, M = np.ones(3, F4), np.ones((2, 3), F4)
@@ -50,6 +51,16 @@ def draws(w, g, *, rng=0):
     for _ in range(257):
         w = w + rng.bits()
     return w
+
+
+def reads_size(w, g):
+    return w - g * len(range(w.shape[0]))
+
+
+def of_unknown_size():
+    """A step in a compiled graph, where a size is not known."""
+    rule = gw.rule(reads_size)
+    rule.part("w", (V, V), {}, [], 0, 1, 0, lambda a: Meta((None,), "float32"))
 
 
 def read_only():
@@ -196,6 +207,8 @@ CASES = [
                          lr=gw.per_param(lambda name, w: w.ndim)),
          "the shared slot d of shared_rate would differ by parameter: [1.0, 2.0]",
          "the same hyperparameters for all parameters"),
+    case(of_unknown_size, "reads_size reads a size as a Python number, and a graph that is",
+         "a Python number for it, or np.where instead of if"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.normal(size=(2,))), "a draw of another size"),
     case(lambda: stepped(draws), "more than 256 draws in one rule", "fewer draws"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.integers(3, 3)), "integers from [3, 3)",
