@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ... import emit, tree
 from ...equation import Shared, initial
 from ...errors import StateError
+from ...op import is_eager
 from ...optimizer import (
     Entry,
     Runner,
@@ -28,6 +29,7 @@ from ...plan import Result
 from ...rule import Rule
 from . import SPELLING, checkpoint
 from .op import meta
+from .ready import Ready, prepared
 
 Array = np.ndarray[Any, Any]
 
@@ -71,6 +73,7 @@ class Parameter:
     steps: int = 0
     slots: dict[str, Array] = field(default_factory=dict)
     summed: Array | None = None  # gradients so far, under accumulate
+    ready: Ready | None = None
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take over what a state has for this parameter."""
@@ -78,6 +81,9 @@ class Parameter:
         for slot, value in entry["slots"].items():
             np.copyto(self.slots[slot], value)
         self.summed = None if entry["summed"] is None else np.array(entry["summed"])
+
+
+Live: TypeAlias = Sequence[tuple[Parameter, Array]]
 
 
 class Optimizer:
@@ -176,13 +182,35 @@ class Optimizer:
             )
             for p, g in live
         ]
+        results = None if now else self._at_once(live, entries)
+        if results is None:
+            results = self._computed(live, entries)
+        self._commit([p for p, _ in live], results)
+        self.steps += 1
+
+    def _at_once(self, live: Live, entries: Sequence[Entry]) -> list[Result] | None:
+        """The new values by what an earlier step prepared, if only numbers have changed since."""
+        if is_eager():
+            return None
+        found = []
+        with np.errstate(all="ignore"):
+            for (p, _), e in zip(live, entries, strict=True):
+                values = None if p.ready is None else p.ready(e, self._seed or 0)
+                if values is None:
+                    return None
+                found.append(Result(values, ()))
+        return found
+
+    def _computed(self, live: Live, entries: Sequence[Entry]) -> list[Result]:
+        """The new values, checked; what can be is prepared for the next step."""
         with np.errstate(all="ignore"):
             results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
-        for (p, _), result in zip(live, results, strict=True):
+        for (p, _), e, result in zip(live, entries, results, strict=True):
             check_shapes(p.name, p.rule, [p.array, *p.slots.values()], result)
-        self._commit([p for p, _ in live], results)
+            if not is_eager() and (p.ready is None or p.ready.dtype is not e.g.dtype):
+                p.ready = prepared(e, RUNNER)
         self._shared = {k: float(v) for k, v in shared.items()}
-        self.steps += 1
+        return results
 
     def _of_group(self, parameter: Parameter) -> Mapping[str, Any]:
         """The group's keywords; a preset of a partition's rule stays with that rule."""
@@ -198,12 +226,11 @@ class Optimizer:
         """Write what was computed: nothing here can fail."""
         self._recorded = {}
         for p, result in zip(parameters, results, strict=True):
-            w, *rest = result.values
-            np.copyto(p.array, w)
-            for slot, value in zip(p.slots.values(), rest, strict=False):
-                np.copyto(slot, value)
+            kept = 1 + len(p.slots)
+            for array, value in zip((p.array, *p.slots.values()), result.values, strict=False):
+                np.copyto(array, value)
             p.steps += 1
-            for name, value in zip(result.records, rest[len(p.slots) :], strict=True):
+            for name, value in zip(result.records, result.values[kept:], strict=True):
                 self._recorded.setdefault(name, {})[id(p)] = value
 
     @property
