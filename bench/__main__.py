@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import runner
 
-NAMES = ("demo",)
+NAMES = ("demo", "tf1")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Training steps in a TensorFlow 1 session: ours against the grouped graph written by hand."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ Step = Callable[[], Any]
 
 def contests(data: str | None = None) -> Iterator[Contest]:
     """Softmax regression with noise and decay in one grouped step, and AdamW on 4M weights."""
+    if not find_spec("tensorflow"):
+        return
     rules = {OURS: _by_rule, "tf.assign(W, tf.mod(…))": _by_hand}
     runs = {name: _repeated(_softmax(update), STEPS) for name, update in rules.items()}
     yield Contest("compact rule, 7,840 weights, 50 steps", runs, {"tf.assign(W, tf.mod(…))": 1.0})

@@ -98,7 +98,7 @@ def test_softmax_regression_on_a_circle():
             batch = {model.x: data["x_train"][k], model.y: data["y_train"][k]}
             session.run(model.train, batch)
             W = session.run(model.W)
-            assert -BOUND / 2 <= W.min()
+            assert W.min() >= -BOUND / 2
             assert W.max() < BOUND / 2
         test = {model.x: data["x_test"], model.y: data["y_test"]}
         assert session.run(model.accuracy, test) >= 0.9

@@ -1,5 +1,8 @@
 """`rule.tf1`: sessions of TensorFlow 1, `tf.function`, eager mode; resource and ref variables."""
 
+import traceback
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -582,14 +585,48 @@ def test_what_is_refused_says_so(case):
         call()
 
 
-def test_several_replicas_are_refused():
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip(f"{cpu.name} is one device")
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        w = tf.Variable(1.0)
-        with pytest.raises(gw.GradwrightError, match="several replicas"):
-            rules.sgd.tf1().apply_gradients([(tf.ones([]), w)])
+@gw.rule
+def repeated(w, g, *, lr=0.1, times=2, flag=False):
+    for _ in range(times):
+        w = w - lr * g
+    return -w if flag else w
+
+
+def test_what_the_body_reads_must_be_a_python_value():
+    w = tf.Variable([0.0])
+    repeated.tf1(times=3, flag=True, lr=1).apply_gradients(ones(w))
+    assert float(w[0]) == 3.0
+    for keywords in ({"times": tf.constant(3)}, {"flag": tf.constant(True)}):
+        with pytest.raises(gw.SignatureError, match="repeated reads a value as a Python number"):
+            repeated.tf1(**keywords).apply_gradients(ones(w))
+
+
+def test_several_replicas_are_refused(monkeypatch):
+    monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
+    two = SimpleNamespace(num_replicas_in_sync=2)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: two)
+    with pytest.raises(gw.GradwrightError, match="several replicas"):
+        rules.sgd.tf1().apply_gradients([])
+
+
+def test_autograph_leaves_us_alone():
+    w, seen = tf.Variable([1.0]), []
+
+    @gw.rule
+    def watched(w, g, *, lr=0.5):
+        seen.append({f.name for f in traceback.extract_stack() if f.name.startswith("tf__")})
+        return w - lr * g
+
+    optimizer = watched.tf1()
+
+    @tf.function
+    def step(g):
+        optimizer.apply_gradients([(g, w)])
+        return watched(w, g)
+
+    np.testing.assert_array_equal(step(tf.ones(1)), [0.0])
+    assert seen
+    assert all(converted == {"tf__step"} for converted in seen)
 
 
 def test_gw_eager_in_a_graph_is_refused():
@@ -604,9 +641,10 @@ def test_a_slot_from_a_ref_variable_needs_the_old_control_flow():
 
 
 def test_swapped_in_a_graph_is_refused():
-    with tf.Graph().as_default(), pytest.raises(gw.GradwrightError, match="swapped in a graph"):
-        with rules.momentum.tf1().swapped("m"):
-            pass
+    optimizer = rules.momentum.tf1()
+    refused = pytest.raises(gw.GradwrightError, match="swapped in a graph")
+    with tf.Graph().as_default(), refused, optimizer.swapped("m"):
+        pass
 
 
 def test_slots_of_a_tensor_whose_shape_nobody_knows():

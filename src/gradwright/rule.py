@@ -67,6 +67,9 @@ class Rule(Generic[P]):
     `tf1`, `optax` are optimizer classes of it.
     """
 
+    # TensorFlow's AutoGraph reads this attribute, and leaves the rule as it is
+    autograph_info__: Mapping[str, Any] = {}
+
     def __init__(self, equations: Sequence[Equation], settings: Options = _DEFAULT) -> None:
         self.equations, self.settings = tuple(equations), settings
         self._plans: Specialising[Plan] = Specialising()
@@ -332,7 +335,10 @@ class Rule(Generic[P]):
 
         def known(need: Need) -> Any:
             what, k, *axis = need
-            return inputs[k].value if what == "value" else inputs[k].shape[axis[0]]
+            found = inputs[k].value if what == "value" else inputs[k].shape[axis[0]]
+            if found is None:
+                raise _unknown(self.name, what)
+            return found
 
         def make(fixed: Mapping[Need, Any]) -> Plan:
             return _Tracing(self, metas, given, layout, fixed).plan()
@@ -424,6 +430,13 @@ class Rule(Generic[P]):
 
 def _not_yet(name: str, target: str, instead: str) -> GradwrightError:
     return GradwrightError(f"{name}.{target} is not in this version", instead)
+
+
+def _unknown(name: str, what: str) -> SignatureError:
+    return SignatureError(
+        f"{name} reads a {what} as a Python number, and a graph that is compiled does not know it",
+        "a Python number for it, or np.where instead of if",
+    )
 
 
 def is_number_meta(m: Meta) -> bool:

@@ -56,7 +56,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Any
     ) -> None:
-        """Make all slots before one is restored: TensorFlow would give them the variable's dtype."""
+        """Make all slots before one is restored: TensorFlow would give it the variable's dtype."""
         if tf.executing_eagerly():
             self._see([variable])
             self._create_slots([variable])
@@ -120,6 +120,9 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
             return None
         v1.add_to_collection(v1.GraphKeys.TRAIN_OP, done)
         return done
+
+    # AutoGraph reads this attribute and leaves the method alone: converting it takes seconds
+    apply_gradients.__dict__["autograph_info__"] = {}
 
     def _check(self, now: Mapping[str, Any]) -> None:
         if self._swapped is not None:
