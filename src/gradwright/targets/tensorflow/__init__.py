@@ -30,17 +30,15 @@ def _for(dtypes: Iterable[str], **forms: str) -> dict[str, str]:
     return {f"{prim} {dtype}": form for prim, form in forms.items() for dtype in dtypes}
 
 
-_RENAMED = {
-    **{"absolute": "abs", "fabs": "abs", "rint": "round", "remainder": "floormod"},
-    **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2"},
-    **{"arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh"},
-    **{"isnan": "is_nan", "isinf": "is_inf", "isfinite": "is_finite"},
-    **{"expit": "sigmoid", "log_expit": "log_sigmoid"},
-    **{"j0": "special.bessel_j0", "j1": "special.bessel_j1"},
-    **{name: name for name in ("erfc", "erfinv", "erfcinv", "ndtri", "zeta")},
-    # in a graph of TensorFlow 1, == asks whether two tensors are the same object
-    **{name: name for name in ("equal", "not_equal")},
-}
+_RENAMES = (
+    "absolute:abs fabs:abs rint:round remainder:floormod arcsin:asin arccos:acos arctan:atan "
+    "arctan2:atan2 arcsinh:asinh arccosh:acosh arctanh:atanh isnan:is_nan isinf:is_inf "
+    "isfinite:is_finite expit:sigmoid log_expit:log_sigmoid j0:special.bessel_j0 "
+    "j1:special.bessel_j1"
+).split()
+# SciPy's, and in a graph of TensorFlow 1, == asks whether two tensors are the same object.
+_SAME = "erfc erfinv erfcinv ndtri zeta nextafter equal not_equal".split()
+_RENAMED = dict(pair.split(":") for pair in _RENAMES) | {name: name for name in _SAME}
 # Compositions, written in `functions` under NumPy's name.
 _COMPOSED = (
     "trunc cbrt exp2 log2 log10 deg2rad radians rad2deg degrees floor_divide fmod fmax fmin "
@@ -49,10 +47,8 @@ _COMPOSED = (
 ).split()
 # In a graph, a Python number before a tensor would not get its dtype from it.
 _TWO_TENSORS = "maximum minimum arctan2 remainder nextafter zeta equal not_equal where".split()
-# In a graph, TensorFlow takes a bare number in front of a tensor for float32 or int32.
-_STRICT = (*_COMPOSED, "where", "remainder", "arctan2", "maximum", "minimum", "nextafter", "zeta")
 _LOGIC = {
-    name: "tf.math.%s(tf.cast({0}, tf.bool), tf.cast({1}, tf.bool))" % name
+    name: f"tf.math.{name}(tf.cast({{0}}, tf.bool), tf.cast({{1}}, tf.bool))"
     for name in ("logical_and", "logical_or", "logical_xor")
 }
 _NUMBER = "tf.constant({value}, {dtype})"
@@ -87,7 +83,6 @@ SPELLING = Spelling(
         **dict.fromkeys(("positive", "stop_gradient", "variable"), "{0}"),
         **_LOGIC,
         "logical_not": "tf.math.logical_not(tf.cast({0}, tf.bool))",
-        "nextafter": "tf.math.nextafter({0}, {1})",
         "where": "where({0}, {1}, {2})",
         "cumsum": "tf.math.cumsum({0}, axis={axis})",
         "astype": "tf.cast({0}, {out})",

@@ -51,7 +51,7 @@ def _bound(n: Any, at: int) -> Any:
 
 # --- arithmetic --------------------------------------------------------------------------------
 def _wide(f: _Function) -> _Function:
-    """The function, computed in float32 for 16-bit floats: it has no kernels for them."""
+    """The function, computed in float32 for 16-bit floats: as NumPy does."""
 
     def wide(x: Any, y: Any) -> Any:
         if x.dtype.size > 2:
@@ -66,15 +66,16 @@ def _with(condition: Any, value: float, x: Any) -> Any:
     return tf.where(condition, tf.cast(value, x.dtype), x)
 
 
-@_wide
 def fmod(x: Any, y: Any) -> Any:
-    return tf.truncatemod(x, y)
+    """The remainder with the sign of x: ``±mod(|x|, |y|)``, which is exact."""
+    rest = tf.math.floormod(tf.abs(x), tf.abs(y))
+    return tf.where(x < 0, -rest, rest)
 
 
 @_wide
 def floor_divide(x: Any, y: Any) -> Any:
     """NumPy's algorithm: exact, where ``floor(x / y)`` rounds up to the next integer."""
-    rest = tf.truncatemod(x, y)
+    rest = fmod(x, y)
     down = tf.not_equal(rest, 0) & tf.math.logical_xor(rest < 0, y < 0)
     quotient = (x - rest) / y - tf.cast(down, x.dtype)
     floor = tf.floor(quotient)
@@ -248,7 +249,7 @@ def i1(x: Any) -> Any:
 
 
 def _grown(scaled: Any, x: Any) -> Any:
-    """``scaled · exp(|x|)``, which overflows only where the product does. XLA has no i0, only i0e."""
+    """``scaled · exp(|x|)``, in two steps that overflow only where it does. XLA has i0e alone."""
     half = tf.exp(0.5 * tf.abs(x))
     return scaled * half * half
 

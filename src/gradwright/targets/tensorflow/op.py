@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from ... import emit, tree
-from ...derive import Function
 from ...errors import GradwrightError, SignatureError
+from ...function import Function
 from ...op import Meta, Op, number_meta
 from ...signature import Layout, is_number
-from . import SPELLING
+from . import SPELLING, saved
 
 _DTYPES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
@@ -97,10 +97,10 @@ def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
     In a graph, and for a vjp that is not linear, there is no such way, and it raises.
     """
     message = (
-        f"forward mode of {function.name}, where TensorFlow would not use its derivative; "
-        f"instead: gw.jvp({function.name}, primals, tangents)"
+        f"TensorFlow would not use the derivative of {function.name} here: forward mode in a "
+        f"graph, or of a rule that is not linear; instead: gw.jvp({function.name}, primals, "
+        "tangents), or reverse mode"
     )
-
     linear = functools.cache(lambda: _is_linear(function))
 
     def shield(xs: Sequence[Any]) -> list[Any]:
@@ -125,17 +125,25 @@ def _is_linear(function: Function) -> bool:
 def _pulled(
     function: Function, xs: Sequence[Any], outs: Sequence[Any], cts: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of the inputs, by the function's own vjp, which is bound in the same way."""
-    vjp = function.vjp
-    # The outputs inside a custom gradient carry no gradient: where the rule reads them, they are
-    # computed again, and where it does not, a second derivative must not ask them for one.
-    if any(vjp.primal.reads(i) for i in vjp.primal.inputs[len(xs) : len(xs) + len(outs)]):
-        outs = bound(function)(*xs)
-    else:
-        outs = [tf.stop_gradient(out) for out in outs]
+    """The cotangents of all inputs, from those of all outputs."""
     smooth = [_filled(cts[k], outs[k]) for k in function.smooth]
-    back = dict(zip(function.wrt, bound(vjp)(*xs, *outs, *smooth), strict=True))
+    if saved.is_saving():
+        pulled = saved.pulled(function, xs, smooth)
+    else:
+        pulled = bound(function.vjp)(*xs, *_differentiable(function, xs, outs), *smooth)
+    back = dict(zip(function.wrt, pulled, strict=True))
     return [back.get(k) for k in range(len(xs))]
+
+
+def _differentiable(function: Function, xs: Sequence[Any], outs: Sequence[Any]) -> Sequence[Any]:
+    """The outputs for the vjp, which carry no gradient inside a custom gradient.
+
+    Where the rule reads them, they are computed again; where it does not, a second derivative
+    must not ask them for one.
+    """
+    if saved.reads_outputs(function):
+        return bound(function)(*xs)
+    return [tf.stop_gradient(out) for out in outs]
 
 
 def _filled(ct: Any, out: Any) -> Any:
