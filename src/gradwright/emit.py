@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .derive import inlined
 from .dims import text as dim_text
 from .errors import TraceError
+from .function import inlined
 from .graph import WEAK, Frozen, Graph, Node
 from .kinds import number_dtype, param_text
 from .primitives import PRIMITIVES

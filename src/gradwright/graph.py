@@ -102,6 +102,12 @@ class Graph:
         node = Node(prim, args, tuple(sorted(params.items())), shape, dtype)
         return self._intern(node, node)
 
+    def copy(self, node: Node, args: Iterable[int]) -> int:
+        """Add a node of another graph on other arguments."""
+        if node.prim == "const":
+            return self.const(node["value"], node.dtype)
+        return self.add(node.prim, args, **dict(node.params))
+
     @contextmanager
     def written_at(self, line: str) -> Iterator[None]:
         """Say that the equations added inside come from a line of the user's."""

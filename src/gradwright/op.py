@@ -10,9 +10,9 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from . import emit, targets, tree
-from .derive import Function, apply
 from .dims import inputs_of
 from .errors import GradwrightError, SignatureError, TraceError
+from .function import Function, apply
 from .graph import Graph
 from .own import OwnRule, check
 from .signature import Layout, Signature

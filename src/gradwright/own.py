@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import tree
-from .derive import Own
 from .errors import SignatureError
+from .function import Own
 from .signature import Layout, Signature
 from .trace import Tracer, lift, strong
 from .trace.tracer import is_float

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from .derive import inlined
 from .errors import SignatureError
+from .function import inlined
 from .graph import Graph
 from .primitives import PRIMITIVES
 
@@ -121,10 +121,7 @@ def _cut(
         n = graph.nodes[i]
         if i in at or not _computable(graph, i, at):
             continue
-        if n.prim == "const":
-            at[i] = part.const(n["value"], n.dtype)
-        else:
-            at[i] = part.add(n.prim, [at[a] for a in n.args], **dict(n.params))
+        at[i] = part.copy(n, [at[a] for a in n.args])
         part.lines[at[i]] = graph.lines.get(i, "")
     part.outputs = tuple(at[i] for i in outputs)
     part.records = {name: at[i] for name, i in (records or {}).items()}

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import dims, emit, targets
-from .derive import Function
 from .equation import Required, initial
 from .errors import GradwrightError
+from .function import Function
 from .graph import Frozen, Graph, Node
 from .plan import Plan
 from .rule import Rule

@@ -30,11 +30,11 @@ def sunk(graph: Graph) -> Graph:
 
 
 def _added(g: Graph, n: Node, args: Sequence[int]) -> int:
-    if n.prim == "const":
-        return g.const(n["value"], n.dtype)
-    if n.prim not in _COMMUTING and PRIMITIVES[n.prim].kind not in _ELEMENTWISE:
-        return g.add(n.prim, args, **dict(n.params))
-    new = g.add(n.prim, [_before_broadcast(g, a) for a in args], **dict(n.params))
+    if n.prim == "const" or (
+        n.prim not in _COMMUTING and PRIMITIVES[n.prim].kind not in _ELEMENTWISE
+    ):
+        return g.copy(n, args)
+    new = g.copy(n, [_before_broadcast(g, a) for a in args])
     return new if g.nodes[new].shape == n.shape else g.add("broadcast_to", [new], shape=n.shape)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy
 
 from . import tree
-from .derive import backward, forward, widened
+from .adjoint import widened
+from .derive import backward, forward
 from .errors import SignatureError, TraceError
 from .graph import Graph
 from .op import Op

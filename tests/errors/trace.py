@@ -10,7 +10,7 @@ import numpy as np
 from errors.case import case
 
 import gradwright as gw
-from gradwright.derive import Function, Own
+from gradwright.function import Function, Own
 from gradwright.graph import Graph
 
 X, V, ONE = np.ones((2, 3), np.float32), np.ones(3, np.float32), np.float32(1)

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from .. import targets
-from ..derive import has_derivative
+from ..adjoint import has_derivative
 from ..errors import GradwrightError
 from ..op import Op
 from ..primitives import PRIMITIVES, Primitive

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ... import emit
-from ...derive import Function
 from ...errors import GradwrightError
+from ...function import Function
 from . import SPELLING
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ... import tree
-from ...derive import Function
 from ...errors import GradwrightError, SignatureError
+from ...function import Function
 from ...op import ARRAYS, Meta, Op, Traced, array_kind, number_meta
 from ...signature import Layout, is_number
 from ..numpy.op import are_all_arguments
