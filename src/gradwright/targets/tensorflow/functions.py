@@ -394,25 +394,28 @@ def random_bits(
     counter, key = _counter(_int64(step), _int64(identity)), _key(_int64(seed), draw)
     if lane == "own":
         return _words(counter, key, shape)
-    n: Any = tf.reduce_prod(tf.convert_to_tensor(shape, tf.int64))
+    n = _count(shape)
     words = tf.reshape(_words(counter, key, [n + n % 2]), [-1, 2])
-    flat = tf.reshape(tf.bitcast(_PAIRS[lane](tf.bitcast(words, tf.int64)), tf.uint32), [-1])
-    return tf.reshape(flat[:n], shape)
+    flat = tf.reshape(tf.bitcast(_PAIRS[lane](tf.bitcast(words, tf.uint64)), tf.uint32), [-1])
+    return tf.reshape(flat if isinstance(n, int) and n % 2 == 0 else flat[:n], shape)
+
+
+def _count(shape: _Sequence[Any]) -> Any:
+    if all(isinstance(n, int) for n in shape):
+        return _math.prod(shape)
+    return tf.reduce_prod(tf.convert_to_tensor(shape, tf.int64))
 
 
 # A pair of words in one of 64 bits, the first one below: stacking two arrays takes longer than
-# the generator itself.
-def _even(pair: Any) -> Any:
-    first = pair & _LOW
-    return first | _up(first, 32)
-
-
-def _turn(pair: Any) -> Any:
-    second = _down(pair, 32) & _LOW
-    return second | _up(second - int(_QUARTER), 32)
-
-
-_PAIRS = {"even": _even, "turn": _turn}
+# the generator itself. The factor puts a word into both halves.
+_TWICE = 2**32 + 1
+_PAIRS: dict[str, _Function] = {
+    "even": lambda pair: (pair & _LOW) * _TWICE,
+    "turn": lambda pair: (
+        tf.bitwise.right_shift(pair, tf.constant(32, tf.uint64)) * _TWICE
+        - tf.constant(int(_QUARTER) << 32, tf.uint64)
+    ),
+}
 
 
 def _words(counter: Any, key: Any, shape: _Sequence[Any]) -> Any:
