@@ -16,7 +16,7 @@ def cross_entropy(W: Any, x: Any, onehot: Any) -> Any:
     """The mean of −log softmax(x W) at the right classes."""
     z = x @ W
     z = z - stop_gradient(np.max(z, axis=1, keepdims=True))  # the same value, and exp stays finite
-    return np.mean(np.log(np.sum(np.exp(z), axis=1)) - np.sum(z * onehot, axis=1))
+    return (np.sum(np.log(np.sum(np.exp(z), axis=1))) - np.sum(z * onehot)) / x.shape[0]
 
 
 class Training(NamedTuple):
@@ -51,7 +51,7 @@ def torch(rule: Rule[Any], start: Array) -> Training:
         loss = loss_of(W, torch.from_numpy(x), torch.from_numpy(onehot))
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return Training(step, lambda: W.detach().numpy())
 

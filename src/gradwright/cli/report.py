@@ -1,6 +1,7 @@
 """What the demo prints: the equation, progress, a table, JSON; plain text where it is piped."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,7 +58,8 @@ def training(screen: Any, labels: Sequence[str], steps: int) -> Iterator[Callabl
 
 def _bars(screen: Any, numbers: str) -> Any:
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.table import Column
 
     class Label(TextColumn):
         def render(self, task: Any) -> Any:
@@ -65,11 +67,10 @@ def _bars(screen: Any, numbers: str) -> Any:
             return super().render(task)
 
     return Progress(
-        Label("{task.description}"),
-        BarColumn(),
+        Label("{task.description}", table_column=Column(max_width=30, overflow="fold")),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn(numbers),
-        TimeElapsedColumn(),
         console=screen,
     )
 
@@ -111,8 +112,8 @@ def table(screen: Any, runs: Sequence[Run]) -> None:
 
     shown = Table(box=box.SIMPLE_HEAD if screen.is_terminal else box.ASCII)
     shown.add_column("rule", overflow="fold")
-    for name in ("test accuracy", "last loss", "weights from", "to", "domain", "seconds"):
-        shown.add_column(name, justify="right")
+    for name in ("accuracy", "loss", "weights", "seconds"):
+        shown.add_column(name, justify="right", no_wrap=True)
     best = max(run.accuracy for run in runs)
     for run in runs:
         style = "bold" if run.accuracy == best else None
@@ -123,17 +124,19 @@ def table(screen: Any, runs: Sequence[Run]) -> None:
 def _cells(run: Run) -> list[str]:
     from rich.markup import escape
 
-    low, high = run.weights.min(), run.weights.max()
-    domain = f"{run.domain[0]:g} … {run.domain[1]:g}" if run.domain else "all"
+    low, high = (_truncated(float(x)) for x in (run.weights.min(), run.weights.max()))
     return [
         escape(run.chosen.label),
         f"{run.accuracy:.4f}",
         f"{last_loss(run):.4f}",
-        f"{low:.3f}",
-        f"{high:.3f}",
-        domain,
+        f"{low:.3f} … {high:.3f}",
         f"{run.seconds:.2f}",
     ]
+
+
+def _truncated(x: float) -> float:
+    """Three digits, not rounded: 19.9999 is below 20."""
+    return math.trunc(x * 1000) / 1000
 
 
 def last_loss(run: Run) -> float:
