@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import targets, tree
+from .body import TotalNeeded, collected, totals_known
 from .equation import Given, PerParam, Required, Shared, initial
 from .errors import SignatureError, StateError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Result, Run, advance
 from .rng import Rng
-from .rule import LOW_PRECISION, Rule, TotalNeeded, _collected, _totals
+from .rule import Rule
+from .ruletrace import LOW_PRECISION
 from .schedules import Schedule
 
 
@@ -268,7 +270,7 @@ def _plain(
     w, g, *slots = map(_seen, olds)
     keywords = {name: _as_numpy(value, runner) for name, value in resolved(e, count).items()}
     records: dict[str, Any] = {}
-    tokens = _collected.set(records), _totals.set(totals)
+    tokens = collected.set(records), totals_known.set(totals)
     try:
         named = dict(zip(e.rule.own_slots, slots, strict=True)) | {
             s: shared[s] for s in e.rule.shared_slots
@@ -276,8 +278,8 @@ def _plain(
         rng = Rng(w, e.steps + 1, e.identity, seed or 0)
         state, new = e.rule.compute({"w": w, "g": g}, named, keywords, e.steps + 1, rng)
     finally:
-        _collected.reset(tokens[0])
-        _totals.reset(tokens[1])
+        collected.reset(tokens[0])
+        totals_known.reset(tokens[1])
     first = _stored(state[e.rule.rewrites], olds[0])
     if e.rule.rewrites == "w":
         first = e.rule.kept(first, keywords, np.asarray(state["w"]).dtype != first.dtype)

@@ -50,7 +50,7 @@ def py_func(
 
     single = not isinstance(Tout, (list, tuple))
     dtypes = [tf.as_dtype(d) for d in ([Tout] if single else Tout)]
-    label = name or getattr(func, "__name__", "py_func")
+    label = str(name or getattr(func, "__name__", "py_func"))
     xs = [tf.convert_to_tensor(x) for x in inp]
     host = _checked(func, dtypes, label)
     shapes = None if tf.executing_eagerly() else _shapes(func, xs, single, shape, len(dtypes))
@@ -88,10 +88,10 @@ def _in_graph(
 
     registered = f"gradwright.{label}.{next(_numbers)}"
 
-    @tf.RegisterGradient(registered)
     def gradient(op: Any, *grads: Any) -> list[Any]:
         return _fitting(grad(op, *grads), op.inputs, label)
 
+    tf.RegisterGradient(registered)(gradient)
     kinds = {"PyFunc": registered, "PyFuncStateless": registered}
     with tf.compat.v1.get_default_graph().gradient_override_map(kinds):
         return run(*xs)
@@ -104,8 +104,7 @@ def _in_eager_or_function(
 
     call = Call(label, xs)
 
-    @tf.custom_gradient
-    def differentiable(*inner: Any) -> Any:
+    def forward(*inner: Any) -> Any:
         message = f"forward mode of py_func {label}, which has only a reverse rule"
         shielded = [
             tf.raw_ops.PreventGradient(input=x, message=message) if x.dtype.is_floating else x
@@ -114,26 +113,26 @@ def _in_eager_or_function(
         return tuple(run(*shielded)), lambda *grads: _fitting(grad(call, *grads), xs, label)
 
     # the tensors outside, so that a gradient of the gradient finds its way through them
-    call.outputs = tuple(differentiable(*xs))
+    call.outputs = tuple(tf.custom_gradient(forward)(*xs))
     return call.outputs
 
 
 def _fitting(cts: Any, xs: Sequence[Any], label: str) -> list[Any]:
     """The cotangents, one for each input and of its shape."""
-    cts = list(cts) if isinstance(cts, (list, tuple)) else [cts]
-    if len(cts) != len(xs):
+    found: list[Any] = [*cts] if isinstance(cts, (list, tuple)) else [cts]
+    if len(found) != len(xs):
         raise SignatureError(
-            f"the grad of py_func {label} gives {len(cts)} values for {len(xs)} inputs",
+            f"the grad of py_func {label} gives {len(found)} values for {len(xs)} inputs",
             "one for each of op.inputs, None where there is no gradient",
         )
-    for k, (ct, x) in enumerate(zip(cts, xs, strict=True)):
+    for k, (ct, x) in enumerate(zip(found, xs, strict=True)):
         if ct is not None and not x.shape.is_compatible_with(ct.shape):
             raise SignatureError(
                 f"the grad of py_func {label} gives shape {ct.shape} for input {k} of shape "
                 f"{x.shape}",
                 "the gradient summed over what broadcasting repeated",
             )
-    return cts
+    return found
 
 
 def _checked(func: Callable[..., Any], dtypes: Sequence[Any], label: str) -> Callable[..., Any]:

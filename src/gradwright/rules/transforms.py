@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from ..annotations import Array
-from ..rule import global_sum, record, rule
+from ..body import global_sum, record
+from ..compose import rule
 
 
 @rule

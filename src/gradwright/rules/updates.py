@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..annotations import Array, Rng
-from ..rule import rule
+from ..compose import rule
 
 
 @rule

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ... import tree
+from ...compose import Partition
 from ...errors import StateError
 from ...optimizer import check_group, checked_seed
-from ...rule import Partition, Rule
+from ...rule import Rule
 from .groups import NOTES, Group, Options, check_required, split
 from .parameters import RulesMembers, apart, by_rule, check, in_order, named
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...compose import Partition
 from ...errors import SignatureError, StateError
-from ...rule import Partition, Rule
+from ...rule import Rule
 
 
 class RulesMembers(NamedTuple):
