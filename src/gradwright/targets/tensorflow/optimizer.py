@@ -26,8 +26,9 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     """The optimizer of a rule for TensorFlow variables.
 
     A hyperparameter is a number, a tensor, a variable, a function that gives one of these, or a
-    schedule of the optimizer's own count of updates. All variables of a call are updated together.
-    Sparse gradients are made dense, duplicates summed.
+    schedule of the optimizer's own count of updates. A session that assigns to such a variable in
+    the same run does so before or after the update, unless `tf.control_dependencies` says which.
+    All variables of a call are updated together; sparse gradients are made dense, duplicates summed.
     """
 
     rule: Rule[Any]
