@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     # no choices: argparse would refuse the empty list
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--data", help="an .npz file with x_train and y_train")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", metavar="FILE", help="where the numbers are written, too")
     return parser
 
