@@ -28,7 +28,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     A hyperparameter is a number, a tensor, a variable, a function that gives one of these, or a
     schedule of the optimizer's own count of updates. A session that assigns to such a variable in
     the same run does so before or after the update, unless `tf.control_dependencies` says which.
-    All variables of a call are updated together; sparse gradients are made dense, duplicates summed.
+    Variables of one call are updated together. Sparse gradients are made dense, duplicates summed.
     """
 
     rule: Rule[Any]
