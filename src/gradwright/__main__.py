@@ -1,0 +1,5 @@
+"""``python -m gradwright``: the command line."""
+
+from .cli import main
+
+main()
