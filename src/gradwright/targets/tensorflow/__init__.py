@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...emit import Spelling
-from . import functions
+from . import arrays, functions
 
 # Primitives that TensorFlow cannot compute, and why: printing one of them raises.
 UNSUPPORTED = {
@@ -56,8 +56,8 @@ _REDUCE = "tf.math.reduce_%s({0}, axis={axis}, keepdims={keepdims})"
 
 
 def _namespace() -> dict[str, Any]:
-    public = {name: f for name, f in vars(functions).items() if not name.startswith("_")}
-    return {"np": np, **public}
+    names = vars(arrays) | vars(functions)
+    return {"np": np} | {name: f for name, f in names.items() if not name.startswith("_")}
 
 
 SPELLING = Spelling(

@@ -64,7 +64,7 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
 
 def bound(function: Function) -> Callable[..., Sequence[Any]]:
     """The function as a callable of tensors, which TensorFlow differentiates by its own rules."""
-    made = function.primal.programs
+    made: dict[str, Callable[..., Sequence[Any]]] = function.primal.programs
     key = f"tensorflow {function.key}"
     if key not in made:
         made[key] = _bind(function)
@@ -77,9 +77,7 @@ def _bind(function: Function) -> Callable[..., Sequence[Any]]:
         return run
     shield = _shield(function)
 
-    # TensorFlow drops the rule of a call by keyword, so this is called with positional arguments
-    @tf.custom_gradient
-    def differentiable(*xs: Any) -> Any:
+    def forward(*xs: Any) -> Any:
         outs = run(*shield(xs))
 
         def grad(*cts: Any) -> list[Any]:
@@ -87,6 +85,8 @@ def _bind(function: Function) -> Callable[..., Sequence[Any]]:
 
         return outs, grad
 
+    # TensorFlow drops the rule of a call by keyword, so this is called with positional arguments
+    differentiable: Callable[..., Sequence[Any]] = tf.custom_gradient(forward)
     return differentiable
 
 
@@ -102,14 +102,18 @@ def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
         "tangents), or reverse mode"
     )
     linear = functools.cache(lambda: _is_linear(function))
+    graph = function.primal
+    shielded = [k for k in function.wrt if graph.reads(graph.inputs[k])]
 
     def shield(xs: Sequence[Any]) -> list[Any]:
-        if tf.executing_eagerly() and linear():
-            return [tf.stop_gradient(x) if x.dtype.is_floating else x for x in xs]
-        return [
-            tf.raw_ops.PreventGradient(input=x, message=message) if x.dtype.is_floating else x
-            for x in xs
-        ]
+        quiet, safe = tf.executing_eagerly() and linear(), list(xs)
+        for k in shielded:
+            safe[k] = (
+                tf.stop_gradient(xs[k])
+                if quiet
+                else tf.raw_ops.PreventGradient(input=xs[k], message=message)
+            )
+        return safe
 
     return shield
 
@@ -161,7 +165,6 @@ def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     leaves, spec = tree.flatten((args, kwargs))
     shape: list[tree.Spec] = []
 
-    @tf.custom_gradient
     def on_the_host(*xs: Any) -> Any:
         arrays = iter([x.numpy() for x in xs])
         values = [next(arrays) if tf.is_tensor(leaf) else leaf for leaf in leaves]
@@ -170,7 +173,8 @@ def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         shape[:] = [out]
         return tuple(map(tf.convert_to_tensor, outs)), _no_gradient(function.__name__)
 
-    outs = on_the_host(*(tf.convert_to_tensor(leaf) for leaf in leaves if tf.is_tensor(leaf)))
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if tf.is_tensor(leaf)]
+    outs = tf.custom_gradient(on_the_host)(*tensors)
     return tree.unflatten(shape[0], outs)
 
 

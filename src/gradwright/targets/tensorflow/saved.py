@@ -49,7 +49,7 @@ def _once_differentiable(xs: Sequence[Any], name: str) -> list[Any]:
 
 
 def _refusing(x: Any, name: str) -> Any:
-    """x, whose derivative is NaN (0 times that of a logarithm at 0), which CheckNumerics reports."""
+    """x, whose derivative is NaN (0 times that of log at 0), which CheckNumerics reports."""
     message = (
         f"the second derivative of {name}, which has a rule of its own that a SavedModel does not "
         "keep; instead: the op itself, with gradwright"
