@@ -7,7 +7,7 @@ import numpy
 
 from . import dims
 from .dims import Shape
-from .errors import TraceError
+from .errors import SignatureError, TraceError
 from .graph import Node
 from .primitives import PRIMITIVES
 from .trace.functions import resized
@@ -24,6 +24,16 @@ Maybe = Sequence[Tracer | None]
 def unbroadcast(ct: Tracer, shape: Shape) -> Tracer:
     """Sum over what broadcasting repeated."""
     return resized("unbroadcast", ct, shape)
+
+
+def check_summable(got: Sequence[int], wanted: Sequence[int]) -> None:
+    """Raise, when a program runs, unless sizes are those of an argument or broadcast from them."""
+    last = got[len(got) - len(wanted) :]
+    if len(got) < len(wanted) or any(e not in (d, 1) for d, e in zip(last, wanted, strict=True)):
+        raise SignatureError(
+            f"a derivative has shape {tuple(got)} where its argument has {tuple(wanted)}",
+            "one cotangent of the argument's shape, or of what it was broadcast to",
+        )
 
 
 def narrowed(value: Any, x: Tracer) -> Tracer:

@@ -70,6 +70,16 @@ def _(g, x, y):
 
 
 @gw.op
+def crossed(x, y):
+    return x + y
+
+
+@crossed.vjp
+def _(g, x, y):
+    return y, x  # of the other's shape
+
+
+@gw.op
 def clipped(x):
     return 2 * x
 
@@ -259,6 +269,8 @@ CASES = [
          "the vjp of own_vjp gives 1 values for 2 arguments (x, y)", "one value for each array"),
     case(lambda: gw.grad(lambda x, y: np.sum(wide(x, y)))(V, V),
          "the vjp of wide gives an array of shape () for the argument x of shape", "one cotangent"),
+    case(lambda: gw.grad(lambda x, y: np.sum(crossed(x, y)))(V, V[:1]),
+         f"a derivative has shape (1,) where its argument has ({V.size},)", "one cotangent of the"),
     case(lambda: gw.jvp(clipped, (V,), (V,)), "forward mode of clipped: its vjp is not linear",
          "forward mode only with a linear rule"),
     case(lambda: gw.grad(lambda d: np.sum(tree_op(d)))({"a": V, "b": V}),

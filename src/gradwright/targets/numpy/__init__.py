@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ...adjoint import check_summable
 from ...emit import Spelling
 from ...philox import random_bits
 from ...sink import sunk
@@ -15,6 +16,7 @@ def unbroadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """Sum x over what broadcasting repeated, back to a shape."""
     if x.shape == shape:
         return x
+    check_summable(x.shape, shape)
     extra = np.ndim(x) - len(shape)
     axes = (*range(extra), *(k + extra for k, d in enumerate(shape) if d == 1))
     return np.reshape(np.sum(x, axis=axes), shape)

@@ -11,6 +11,7 @@ from typing import TypeAlias as _TypeAlias
 
 import tensorflow as tf
 
+from ...adjoint import check_summable as _check_summable
 from ...philox import LOW as _LOW
 from ...philox import QUARTER as _QUARTER
 
@@ -95,6 +96,8 @@ def unbroadcast(x: Any, shape: _Sequence[Any]) -> Any:
     """Sum x over what broadcasting repeated, back to a shape."""
     if x.shape.as_list() == list(shape):
         return x
+    if x.shape.is_fully_defined() and all(isinstance(d, int) for d in shape):
+        _check_summable(x.shape.as_list(), shape)
     wanted = tf.convert_to_tensor(shape, tf.int64)
     axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=wanted, s1=tf.shape(x, out_type=tf.int64))
     kept = tf.reduce_sum(x, axes, keepdims=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import philox
+from ...adjoint import check_summable
 
 __all__ = (
     "np sign cbrt heaviside cosm1 gamma gammaln zeta ndtr rel_entr erfcinv absolute "
@@ -141,6 +142,7 @@ def unbroadcast(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum x over what broadcasting repeated, back to a shape."""
     if x.shape == shape:
         return x
+    check_summable(x.shape, shape)
     extra = x.dim() - len(shape)
     axes = [*range(extra), *(k + extra for k, d in enumerate(shape) if d == 1)]
     return x.sum(axes).reshape(shape) if axes else x
