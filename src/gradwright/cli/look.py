@@ -53,6 +53,8 @@ def _section(screen: Any, title: str, text: str) -> None:
 
 
 def _check_target(target: str) -> None:
+    if target not in targets.BOUND:
+        raise WrongUsage(f"no target {target!r}; one of {', '.join(targets.BOUND)}")
     if not _is_installed(target):
         raise WrongUsage(f"{target} is not installed; pip install 'gradwright[{target}]'")
 
