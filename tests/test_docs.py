@@ -11,7 +11,12 @@ import pytest
 import gradwright
 
 ROOT = Path(__file__).parent.parent
-FRAMEWORKS = ("gradwright.targets.torch", "gradwright.targets.tensorflow", "gradwright.cli")
+FRAMEWORKS = (
+    "gradwright.targets.torch",
+    "gradwright.targets.tensorflow",
+    "gradwright.cli",
+    "gradwright.__main__",
+)
 MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages(
