@@ -45,7 +45,8 @@ gw.rules.adam.explain()
 """,
         )
     )
-    assert not {name.partition(".")[0] for name in modules} & HEAVY
+    packages = {name.partition(".")[0] for name in modules}
+    assert packages & HEAVY == {"llvmlite"}  # for the noise, which a kernel draws
     assert not any(name.startswith("gradwright.targets.t") for name in modules)
 
 

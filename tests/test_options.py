@@ -124,7 +124,7 @@ REFUSED = [
     ({"precision": "kahan"}, "precision='kahan' is not in this version", "precision='nearest'"),
     ({"precision": "stochastic"}, "precision='stochastic' is not", "precision='nearest'"),
     ({"sparse": "lazy"}, "sparse='lazy' is not in this version", "sparse='dense'"),
-    ({"engine": "fused"}, "engine='fused' is not in this version", "engine='auto' or 'numpy'"),
+    ({"engine": "gpu"}, "engine='gpu' is not in this version", "'numpy' or 'fused'"),
     ({"accumulate": 0}, "accumulate=0", "a number of steps, at least 1"),
     ({"accumulate": 1.5}, "accumulate=1.5", "a number of steps, at least 1"),
     ({"clip": 1}, "no option clip", "one of accumulate, domain, engine, precision"),

@@ -17,7 +17,7 @@ from .equation import Given, PerParam, Required, Shared, initial
 from .errors import SignatureError, StateError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
-from .plan import Part, Result, Run, advance
+from .plan import Part, Ready, Result, Run, advance, finish
 from .rng import Rng
 from .rule import Rule
 from .ruletrace import LOW_PRECISION
@@ -163,19 +163,31 @@ def compute(
     """
     if is_eager():
         return _compute_plainly(entries, count, seed, shared, runner)
+    made, new_shared = prepare(entries, count, seed, shared, runner)
+    return [finish(r, runner.run) for r in made], new_shared
+
+
+def prepare(
+    entries: Sequence[Entry],
+    count: int,
+    seed: int | None,
+    shared: Mapping[str, float],
+    runner: Runner,
+) -> tuple[list[Ready], dict[str, float]]:
+    """All of a step but its last part: sums over parameters, numbers, new shared slots."""
     if len(entries) == 1 and not shared:
         part = _part(entries[0], count, seed, shared, runner)
         return advance([part], runner.run, runner.numbers, runner.add, entries[0].rule.name), {}
-    results: list[Any] = [None] * len(entries)
+    made: list[Any] = [None] * len(entries)
     new_shared = dict(shared)
     for rule in {id(e.rule): e.rule for e in entries}.values():
         mine = [k for k, e in enumerate(entries) if e.rule is rule]
         parts = [_part(entries[k], count, seed, shared, runner) for k in mine]
         got = advance(parts, runner.run, runner.numbers, runner.add, rule.name)
-        for k, result in zip(mine, got, strict=True):
-            results[k] = result
+        for k, ready in zip(mine, got, strict=True):
+            made[k] = ready
         new_shared |= _agreed(rule, [r.shared for r in got])
-    return results, new_shared
+    return made, new_shared
 
 
 def _part(

@@ -25,7 +25,7 @@ class Stage:
     phase: Graph | None  # (arrays…, identity, numbers read so far…) -> one summand per total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """The pieces of one rule for parameters of one rank and dtype."""
 
@@ -171,14 +171,22 @@ class Result(NamedTuple):
     records: tuple[str, ...] = ()  # the names of the last values
 
 
+class Ready(NamedTuple):
+    """A parameter before the last part of a step: all that part reads is known."""
+
+    part: Part
+    read: tuple[Any, ...]  # the numbers, and the totals over all parameters
+    shared: tuple[Any, ...]  # new values of the shared slots
+
+
 def advance(
     parts: Sequence[Part], run: Run, run_numbers: Run, add: Callable[[Any, Any], Any], rule: str
-) -> list[Result]:
-    """Compute one step of a rule for all parameters; nothing is written."""
+) -> list[Ready]:
+    """Compute what a step of a rule needs to know of all parameters; nothing is written."""
     if not parts:
         return []
     if len(parts) == 1 and len(parts[0].plan.stages) == 1:
-        return [_alone(parts[0], run, run_numbers)]
+        return [_alone(parts[0], run_numbers)]
     _same_totals(parts, rule)
     totals: list[Any] = []
     read: list[tuple[Any, ...]] = [()] * len(parts)
@@ -205,19 +213,21 @@ def advance(
                     [add(s, t) for s, t in zip(sums, terms, strict=True)] if sums else list(terms)
                 )
         totals += sums
-    return [
-        Result(tuple(run(p.plan.final)(*p.arrays, p.identity, *r)), s, tuple(p.plan.final.records))
-        for p, r, s in zip(parts, read, shared, strict=True)
-    ]
+    return [Ready(p, r, s) for p, r, s in zip(parts, read, shared, strict=True)]
 
 
-def _alone(part: Part, run: Run, run_numbers: Run) -> Result:
+def finish(ready: Ready, run: Run) -> Result:
+    """Compute a parameter's new values, as new arrays."""
+    final, part = ready.part.plan.final, ready.part
+    values = run(final)(*part.arrays, part.identity, *ready.read)
+    return Result(tuple(values), ready.shared, tuple(final.records))
+
+
+def _alone(part: Part, run_numbers: Run) -> Ready:
     """The step of one parameter, which sums over no others."""
-    plan = part.plan
-    numbers = _numbers_of(plan.stages[0], run_numbers, part.numbers)
-    read = len(numbers) - plan.shared
-    values = run(plan.final)(*part.arrays, part.identity, *numbers[:read])
-    return Result(values, numbers[read:], tuple(plan.final.records))
+    numbers = _numbers_of(part.plan.stages[0], run_numbers, part.numbers)
+    read = len(numbers) - part.plan.shared
+    return Ready(part, numbers[:read], numbers[read:])
 
 
 def _numbers_of(stage: Stage, run: Run, known: Sequence[Any]) -> tuple[Any, ...]:

@@ -73,12 +73,17 @@ class Rng:
 def _cosine(word: Any) -> Any:
     """The cosine of an angle, where 2**32 is a full turn.
 
-    The angle is cut at odd eighths of a turn: sine and cosine are then asked for |t| <= pi/4 only,
-    where every library has them right to an ulp.
+    The angle is cut at odd eighths of a turn, so sine and cosine are asked for |t| <= pi/4 only.
+    There short polynomials have them right to an ulp or so (the coefficients are those of Cephes),
+    with the same bits wherever a product and a sum are rounded one after the other.
     """
     turn = word >> 8
     quarter = (turn + 2**21) >> 22
     rest = turn.astype(np.float32) - (quarter << 22).astype(np.float32)  # exact
     t = rest * (np.pi * 2.0**-23)
-    size = np.where((quarter & 1) == 1, np.sin(t), np.cos(t))
+    z = t * t
+    sine = t + t * z * (-1.6666654611e-1 + z * (8.3321608736e-3 + z * -1.9515295891e-4))
+    tail = 4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5)
+    cosine = 1 - 0.5 * z + z * z * tail
+    size = np.where((quarter & 1) == 1, sine, cosine)
     return np.where(((quarter + 1) & 2) == 2, -size, size)

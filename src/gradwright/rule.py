@@ -34,7 +34,11 @@ class Options:
     skip_nonfinite: bool = False
 
     # what this version does; the rest is refused by name
-    ALLOWED = {"engine": ("auto", "numpy"), "sparse": ("dense",), "precision": ("nearest",)}
+    ALLOWED = {
+        "engine": ("auto", "numpy", "fused"),
+        "sparse": ("dense",),
+        "precision": ("nearest",),
+    }
 
     def check(self) -> None:
         """Raise unless this version does all of it."""
@@ -96,7 +100,7 @@ class Rule(Equations, Generic[P]):
 
         ``accumulate=k``: one update from the mean of k gradients; ``skip_nonfinite=True``: a step
         with an infinite or NaN gradient changes nothing; ``domain="[low, high)"``: the parameter
-        never leaves it; ``engine="auto"|"numpy"``.
+        never leaves it; ``engine="auto"|"numpy"|"fused"``.
         """
         names = {f.name for f in fields(Options)}
         if unknown := set(options) - names:

@@ -19,17 +19,18 @@ from ...optimizer import (
     SlotError,
     SwappedError,
     check_group,
-    check_shapes,
     check_step,
     checked_seed,
     compute,
+    prepare,
     summed,
 )
-from ...plan import Result
+from ...plan import Ready
 from ...rule import Rule
-from . import SPELLING, checkpoint
+from . import SPELLING, checkpoint, engines
+from .engines import Update
 from .op import meta
-from .ready import Ready, prepared
+from .ready import Prepared, prepared
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ class Parameter:
     steps: int = 0
     slots: dict[str, Array] = field(default_factory=dict)
     summed: Array | None = None  # gradients so far, under accumulate
-    ready: Ready | None = None
+    prepared: Prepared | None = None
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take over what a state has for this parameter."""
@@ -182,35 +183,42 @@ class Optimizer:
             )
             for p, g in live
         ]
-        results = None if now else self._at_once(live, entries)
-        if results is None:
-            results = self._computed(live, entries)
-        self._commit([p for p, _ in live], results)
+        with np.errstate(all="ignore"):
+            records = self._ready(live, engines.apart(entries), now).write()
+        self._recorded = {}
+        for (p, _), found in zip(live, records, strict=True):
+            p.steps += 1
+            for name, value in found.items():
+                self._recorded.setdefault(name, {})[id(p)] = value
         self.steps += 1
 
-    def _at_once(self, live: Live, entries: Sequence[Entry]) -> list[Result] | None:
-        """The new values by what an earlier step prepared, if only numbers have changed since."""
+    def _ready(self, live: Live, entries: Sequence[Entry], now: Mapping[str, Any]) -> Update:
+        """The step, computed as far as it can fail."""
         if is_eager():
-            return None
-        found = []
-        with np.errstate(all="ignore"):
+            results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
+            found = engines.computed(entries, results)
+        else:
+            readies = None if now else self._at_once(live, entries)
+            shared = self._shared
+            if readies is None:
+                readies, shared = prepare(entries, self.steps, self._seed, self._shared, RUNNER)
+            found = engines.update(entries, readies, RUNNER)
             for (p, _), e in zip(live, entries, strict=True):
-                values = None if p.ready is None else p.ready(e, self._seed or 0)
-                if values is None:
-                    return None
-                found.append(Result(values, ()))
+                if p.prepared is None or p.prepared.dtype is not e.g.dtype:
+                    p.prepared = prepared(e, RUNNER)
+        self._shared = {k: float(v) for k, v in shared.items()}
         return found
 
-    def _computed(self, live: Live, entries: Sequence[Entry]) -> list[Result]:
-        """The new values, checked; what can be is prepared for the next step."""
-        with np.errstate(all="ignore"):
-            results, shared = compute(entries, self.steps, self._seed, self._shared, RUNNER)
-        for (p, _), e, result in zip(live, entries, results, strict=True):
-            check_shapes(p.name, p.rule, [p.array, *p.slots.values()], result)
-            if not is_eager() and (p.ready is None or p.ready.dtype is not e.g.dtype):
-                p.ready = prepared(e, RUNNER)
-        self._shared = {k: float(v) for k, v in shared.items()}
-        return results
+    def _at_once(self, live: Live, entries: Sequence[Entry]) -> list[Ready] | None:
+        """A step by what an earlier one prepared, if only numbers have changed since."""
+        found: list[Ready] = []
+        known: dict[Any, Any] = {}
+        for (p, _), e in zip(live, entries, strict=True):
+            ready = None if p.prepared is None else p.prepared(e, self._seed or 0, known)
+            if ready is None:
+                return None
+            found.append(ready)
+        return found
 
     def _of_group(self, parameter: Parameter) -> Mapping[str, Any]:
         """The group's keywords; a preset of a partition's rule stays with that rule."""
@@ -221,17 +229,6 @@ class Optimizer:
         default = self._preset.hyperparams
         own = {k: v for k, v in changed.items() if k not in default or v is not default[k]}
         return self._preset.given_to(parameter.rule, own)
-
-    def _commit(self, parameters: Sequence[Parameter], results: Sequence[Result]) -> None:
-        """Write what was computed: nothing here can fail."""
-        self._recorded = {}
-        for p, result in zip(parameters, results, strict=True):
-            kept = 1 + len(p.slots)
-            for array, value in zip((p.array, *p.slots.values()), result.values, strict=False):
-                np.copyto(array, value)
-            p.steps += 1
-            for name, value in zip(result.records, result.values[kept:], strict=True):
-                self._recorded.setdefault(name, {})[id(p)] = value
 
     @property
     def recorded(self) -> dict[str, Any]:

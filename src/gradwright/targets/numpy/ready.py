@@ -6,37 +6,43 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...optimizer import Entry, Runner
+from ...plan import Part, Plan, Ready
 
 
-class Ready(NamedTuple):
-    """The programs of a rule whose keywords are all floats, for one parameter."""
+class Prepared(NamedTuple):
+    """The plan of a rule whose keywords are all floats, for one parameter."""
 
     dtype: np.dtype[Any]  # of the gradient
     keywords: tuple[str, ...]
     numbers: Callable[..., Any]
-    final: Callable[..., Any]
+    plan: Plan
 
-    def __call__(self, e: Entry, seed: int) -> Any:
-        """The new values; ``None`` if something else than numbers is different now."""
-        values = [e.values[name] for name in self.keywords]
+    def __call__(self, e: Entry, seed: int, known: dict[Any, Any]) -> Ready | None:
+        """All but the last part of a step; ``None`` if more than numbers is different now.
+
+        `known` are the numbers that other parameters of the step had, which may be the same.
+        """
+        values = tuple([e.values[name] for name in self.keywords])
         if e.g.dtype is not self.dtype or any(type(v) is not float for v in values):
             return None
-        numbers = self.numbers(*values, e.steps + 1, seed)
-        return self.final(e.w, e.g, *e.slots, e.identity, *numbers)
+        key = self.plan, values, e.steps
+        if (numbers := known.get(key)) is None:
+            numbers = known[key] = self.numbers(*values, e.steps + 1, seed)
+        return Ready(Part(self.plan, e.name, (e.w, e.g, *e.slots), e.identity, ()), numbers, ())
 
 
-def prepared(e: Entry, runner: Runner) -> Ready | None:
-    """What can run again: one stage, nothing shared or recorded, floats for keywords."""
+def prepared(e: Entry, runner: Runner) -> Prepared | None:
+    """What can run again: one stage, nothing shared, floats for keywords."""
     keywords = {name: e.values.get(name) for name in e.rule.hyperparams}
     if any(type(value) is not float for value in keywords.values()):
         return None
     arrays = e.w, e.g, *e.slots
     plan = e.rule.part(e.name, arrays, keywords, (), e.identity, 1, 0, runner.meta).plan
-    if len(plan.stages) > 1 or plan.shared or plan.final.records:
+    if len(plan.stages) > 1 or plan.shared:
         return None
     numbers = plan.stages[0].numbers
     run = runner.numbers(numbers) if numbers.outputs else _nothing
-    return Ready(e.g.dtype, tuple(keywords), run, runner.run(plan.final))
+    return Prepared(e.g.dtype, tuple(keywords), run, plan)
 
 
 def _nothing(*numbers: Any) -> tuple[()]:

@@ -1,0 +1,89 @@
+"""A kernel as a callable: it gets addresses and sizes, and runs over all rows in one call."""
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...graph import Graph
+from . import threads
+from .engine import Code
+from .kernel import ITEM, Kernel, build
+
+Array = np.ndarray[Any, Any]
+
+_TYPE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class Program:
+    """Machine code for one graph. `run` trusts the addresses it is given."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.kernel: Kernel = build(graph, name)
+        self._code = Code(self.kernel.assembly)
+        self._function = _TYPE(self._code.address(name))
+        self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
+        fields = [(f"n{k}", dtype) for k, (_, dtype) in enumerate(self.kernel.numbers)]
+        # the numbers of a row as the kernel reads them: 8 bytes each
+        self._row = np.dtype(
+            {
+                "names": [name for name, _ in fields],
+                "formats": [dtype for _, dtype in fields],
+                "offsets": [8 * k for k in range(len(fields))],
+                "itemsize": 8 * max(1, len(fields)),
+            }
+        )
+
+    def run(
+        self,
+        addresses: Sequence[Sequence[int]],
+        sizes: tuple[int, ...],
+        numbers: Sequence[tuple[Any, ...]],
+    ) -> Array:
+        """Run all rows: an address for each array, then the numbers. Returns sums by row."""
+        work = _work(sizes)
+        cells = np.array(numbers, self._row)
+        table = np.empty((len(sizes), len(addresses[0]) + 1), np.uint64)
+        table[:, :-1] = addresses
+        first = cells.ctypes.data
+        table[:, -1] = range(first, first + cells.nbytes, self._row.itemsize)
+        partial = np.zeros((len(work.items), self.kernel.sums))
+        at = [a.__array_interface__["data"][0] for a in (table, work.items, partial)]
+
+        def share(start: int, stop: int) -> None:
+            self._function(*at, start, stop)
+
+        if work.elements < threads.SMALL or (n := threads.count()) < 2:
+            share(0, len(work.items))
+        else:
+            threads.share(share, work.cuts(n))
+        return np.add.reduceat(partial, work.starts, axis=0) if self.kernel.sums else partial
+
+
+class _Work:
+    """Fixed items of work for rows of these sizes."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        items = [
+            (row, first, min(ITEM, size - first))
+            for row, size in enumerate(sizes)
+            for first in range(0, max(size, 1), ITEM)
+        ]
+        self.items = np.array(items, np.int64).reshape(-1, 3)
+        self.elements = sum(sizes)
+        self.starts = np.searchsorted(self.items[:, 0], np.arange(len(sizes)))
+        self._done = np.concatenate([[0], np.cumsum(self.items[:, 2])])
+
+    def cuts(self, n: int) -> list[int]:
+        """Where to cut the items so that n threads have about equally many elements."""
+        at = np.searchsorted(self._done, np.linspace(0, self.elements, n + 1))
+        return [int(k) for k in at]
+
+
+@functools.lru_cache(maxsize=64)
+def _work(sizes: tuple[int, ...]) -> _Work:
+    return _Work(sizes)

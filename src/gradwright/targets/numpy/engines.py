@@ -1,0 +1,115 @@
+"""How new values are computed and written: by NumPy's operations, or by one kernel in place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import SignatureError
+from ...optimizer import Entry, Runner, check_shapes
+from ...plan import Ready, Result, finish
+
+Array = np.ndarray[Any, Any]
+Records = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A step that is ready: `write` cannot fail, and gives what each parameter recorded."""
+
+    entries: Sequence[Entry]
+    results: Mapping[int, Result]  # by NumPy: new arrays
+    kernels: Sequence[tuple[list[int], list[Ready]]]  # by machine code: the parameters of a plan
+
+    def write(self) -> list[Records]:
+        records: list[Records] = [{} for _ in self.entries]
+        for k, result in self.results.items():
+            old = (self.entries[k].w, *self.entries[k].slots)
+            for array, value in zip(old, result.values, strict=False):
+                np.copyto(array, value)
+            records[k] = dict(zip(result.records, result.values[len(old) :], strict=True))
+        for places, readies in self.kernels:
+            from ..fused import update
+
+            names = readies[0].part.plan.final.records
+            slots = len(self.entries[places[0]].slots)
+            for k, kept in zip(places, update.write(readies, slots), strict=True):
+                records[k] = dict(zip(names, kept, strict=True))
+        return records
+
+
+def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
+    """The update whose new values are there already."""
+    for e, result in zip(entries, results, strict=True):
+        check_shapes(e.name, e.rule, [e.w, *e.slots], result)
+    return Update(entries, dict(enumerate(results)), [])
+
+
+def update(entries: Sequence[Entry], readies: Sequence[Ready], runner: Runner) -> Update:
+    """Choose for each parameter what updates it, and compute all that can fail."""
+    kernels: dict[int, tuple[list[int], list[Ready]]] = {}
+    rest: dict[int, Result] = {}
+    for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
+        if _by_kernel(entry, ready):
+            places, mine = kernels.setdefault(id(ready.part.plan), ([], []))
+            places.append(k)
+            mine.append(ready)
+        else:
+            rest[k] = result = finish(ready, runner.run)
+            check_shapes(entry.name, entry.rule, [entry.w, *entry.slots], result)
+    return Update(entries, rest, list(kernels.values()))
+
+
+def _by_kernel(entry: Entry, ready: Ready) -> bool:
+    """Whether a parameter is updated by machine code, as its rule's `engine` asks."""
+    engine = entry.rule.settings.engine
+    if engine == "numpy":
+        return False
+    from ..fused import update as fused
+
+    if engine == "auto" and not fused.is_worth_it(ready):
+        return False
+    reason = fused.misfit(ready)
+    if reason is not None and engine == "fused":
+        raise SignatureError(
+            f'{entry.rule.name} with engine="fused" cannot update {entry.name}: {reason}',
+            'engine="auto", which lets NumPy do what is not one loop over the elements',
+        )
+    return reason is None
+
+
+def apart(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries, with a copy of each gradient that shares memory with what is written.
+
+    A kernel writes in place, one parameter after the other. That a gradient is its own parameter
+    does no harm: an element is read before it is written.
+    """
+    if len(entries) < 2:
+        return [_one_apart(e) for e in entries]
+    own = np.array([_span(e.w) for e in entries])
+    slots = [_span(s) for e in entries for s in e.slots]
+    written = np.concatenate([own, np.array(slots).reshape(-1, 2)])
+    written = written[np.argsort(written[:, 0])]
+    reach = np.maximum.accumulate(written[:, 1])  # how far what starts up to here goes
+    read = np.array([_span(e.g) for e in entries])
+    before = np.searchsorted(written[:, 0], read[:, 1]) - 1
+    touched = (before >= 0) & (reach[before] > read[:, 0]) & (read != own).any(axis=1)
+    if not touched.any():
+        return entries
+    return [e._replace(g=np.array(e.g)) if t else e for e, t in zip(entries, touched, strict=True)]
+
+
+def _one_apart(e: Entry) -> Entry:
+    start, stop = span = _span(e.g)
+    written = [_span(e.w), *[_span(s) for s in e.slots]]
+    touched = any(first < stop and start < last for first, last in written)
+    return e._replace(g=np.array(e.g)) if touched and span != written[0] else e
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """The memory from an array's first byte to its last."""
+    if array.flags.c_contiguous:
+        start = array.__array_interface__["data"][0]
+        return start, start + array.nbytes
+    return np.lib.array_utils.byte_bounds(array)
