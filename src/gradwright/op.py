@@ -171,7 +171,9 @@ class Op(Generic[P]):
 
         graph = trace(build, self.name)
         own = (
-            OwnRule(self.signature, *self._own, layout, spec[0], fixed).own() if self._own else None
+            OwnRule(self.signature, *self._own, layout, spec[0], fixed).own(graph)
+            if self._own
+            else None
         )
         function = Function(graph, self.name, own)
         function.trace_own()  # now, where it may still ask for a size or an option

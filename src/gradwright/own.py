@@ -8,6 +8,8 @@ from typing import Any
 
 from . import tree
 from .errors import SignatureError
+from .graph import Graph
+from .primitives import PRIMITIVES
 from .function import Own
 from .signature import Layout, Signature
 from .trace import Tracer, lift, strong
@@ -35,6 +37,21 @@ def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
         )
 
 
+_ELEMENTWISE = ("elementwise", "compare", "integer", "select", "cast", "identity", "size", "item")
+
+
+def _mixing(graph: Graph) -> str | None:
+    """A primitive by which one element of the result depends on several of the arguments."""
+    for i in graph.live():
+        n = graph.nodes[i]
+        if n.prim == "call":
+            if (found := _mixing(n["function"].primal)) is not None:
+                return found
+        elif n.prim not in ("input", "const") and PRIMITIVES[n.prim].kind not in _ELEMENTWISE:
+            return n.prim
+    return None
+
+
 @dataclass(frozen=True)
 class OwnRule:
     """A user's rule for one layout of the arguments."""
@@ -46,7 +63,14 @@ class OwnRule:
     out: tree.Spec  # the tree that the op's outputs form
     fixed: Mapping[Any, Any]  # options that the op's body read as numbers
 
-    def own(self) -> Own:
+    def own(self, graph: Graph) -> Own:
+        """The rule, once it is known to suit the op's graph."""
+        if self.kind == "partials" and (prim := _mixing(graph)) is not None:
+            raise SignatureError(
+                f"partials of {self.signature.name}, which is not elementwise: its {prim} makes a "
+                "result of several elements, whose derivatives partials cannot say",
+                "@….vjp with (g, …) -> one cotangent for each argument, or no rule at all",
+            )
         return Own(self.kind, getattr(self, self.kind))
 
     def partials(self, xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:

@@ -79,6 +79,19 @@ def _(g, x, y):
     return y, x  # of the other's shape
 
 
+def soft_partials():
+    @gw.op
+    def soft(x):
+        e = np.exp(x - np.max(x))
+        return e / np.sum(e)
+
+    @soft.partials
+    def _(x, out):
+        return out * (1 - out)
+
+    soft(V)
+
+
 @gw.op
 def clipped(x):
     return 2 * x
@@ -271,6 +284,8 @@ CASES = [
          "the vjp of wide gives an array of shape () for the argument x of shape", "one cotangent"),
     case(lambda: gw.grad(lambda x, y: np.sum(crossed(x, y)))(V, V[:1]),
          f"a derivative has shape (1,) where its argument has ({V.size},)", "one cotangent of the"),
+    case(soft_partials, "partials of soft, which is not elementwise: its max makes a result",
+         "@….vjp with (g, …) -> one cotangent"),
     case(lambda: gw.jvp(clipped, (V,), (V,)), "forward mode of clipped: its vjp is not linear",
          "forward mode only with a linear rule"),
     case(lambda: gw.grad(lambda d: np.sum(tree_op(d)))({"a": V, "b": V}),
