@@ -8,14 +8,12 @@ from typing import Any
 
 from . import tree
 from .errors import SignatureError
+from .function import Own
 from .graph import Graph
 from .primitives import PRIMITIVES
-from .function import Own
 from .signature import Layout, Signature
 from .trace import Tracer, lift, strong
 from .trace.tracer import is_float
-
-KINDS = ("partials", "vjp", "jvp", "surrogate")
 
 
 def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
