@@ -313,3 +313,14 @@ def test_llvmlite_is_imported_when_it_is_first_needed():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_what_is_given_for_a_step_may_be_the_parameter_of_another():
+    @gw.rule
+    def pulled(w, g, *, towards=gw.given, lr=0.5):
+        return w + lr * (towards - w) - 0 * g
+
+    a, b = np.zeros(100, F4), np.ones(100, F4)
+    optimizer = pulled.options(engine="fused").numpy([a, b])
+    optimizer.step([np.zeros(100, F4)] * 2, towards=[b, a])
+    assert (a == 0.5).all() and (b == 0.5).all()

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import SignatureError
 from ...optimizer import Entry, Runner, check_shapes
 from ...plan import Ready, Result, finish
+from ..fused import update as fused
 
 Array = np.ndarray[Any, Any]
 Records = dict[str, Any]
@@ -30,11 +31,9 @@ class Update:
                 np.copyto(array, value)
             records[k] = dict(zip(result.records, result.values[len(old) :], strict=True))
         for places, readies in self.kernels:
-            from ..fused import update
-
             names = readies[0].part.plan.final.records
             slots = len(self.entries[places[0]].slots)
-            for k, kept in zip(places, update.write(readies, slots), strict=True):
+            for k, kept in zip(places, fused.write(readies, slots), strict=True):
                 records[k] = dict(zip(names, kept, strict=True))
         return records
 
@@ -48,17 +47,30 @@ def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
 
 def update(entries: Sequence[Entry], readies: Sequence[Ready], runner: Runner) -> Update:
     """Choose for each parameter what updates it, and compute all that can fail."""
-    kernels: dict[int, tuple[list[int], list[Ready]]] = {}
     rest: dict[int, Result] = {}
+    by_kernel: list[int] = []
     for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
         if _by_kernel(entry, ready):
-            places, mine = kernels.setdefault(id(ready.part.plan), ([], []))
-            places.append(k)
-            mine.append(ready)
+            by_kernel.append(k)
         else:
             rest[k] = result = finish(ready, runner.run)
             check_shapes(entry.name, entry.rule, [entry.w, *entry.slots], result)
-    return Update(entries, rest, list(kernels.values()))
+    return Update(entries, rest, _kernels(entries, readies, by_kernel))
+
+
+def _kernels(
+    entries: Sequence[Entry], readies: Sequence[Ready], chosen: Sequence[int]
+) -> list[tuple[list[int], list[Ready]]]:
+    """The chosen parameters by plan: those of one plan are updated by one call."""
+    if not chosen:
+        return []
+    shared = _sharing(entries)
+    found: dict[int, tuple[list[int], list[Ready]]] = {}
+    for k in chosen:
+        places, mine = found.setdefault(id(readies[k].part.plan), ([], []))
+        places.append(k)
+        mine.append(_apart(readies[k], 2 + len(entries[k].slots), shared[k]))
+    return list(found.values())
 
 
 def _by_kernel(entry: Entry, ready: Ready) -> bool:
@@ -66,8 +78,6 @@ def _by_kernel(entry: Entry, ready: Ready) -> bool:
     engine = entry.rule.settings.engine
     if engine == "numpy":
         return False
-    from ..fused import update as fused
-
     if engine == "auto" and not fused.is_worth_it(ready):
         return False
     reason = fused.misfit(ready)
@@ -79,14 +89,27 @@ def _by_kernel(entry: Entry, ready: Ready) -> bool:
     return reason is None
 
 
-def apart(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries, with a copy of each gradient that shares memory with what is written.
+def _apart(ready: Ready, kept: int, shared: bool) -> Ready:
+    """The same, with copies of what is read and may share memory with what is written.
+
+    That is the gradient, if it does, and what was given for this step (behind the `kept` arrays).
+    """
+    w, g, *rest = ready.part.arrays
+    if not shared and len(rest) + 2 == kept:
+        return ready
+    slots, given = rest[: kept - 2], rest[kept - 2 :]
+    arrays = (w, np.array(g), *slots, *(np.array(a) for a in given))
+    return ready._replace(part=ready.part._replace(arrays=arrays))
+
+
+def _sharing(entries: Sequence[Entry]) -> Sequence[bool]:
+    """Whether each gradient shares memory with a parameter or a slot that is written.
 
     A kernel writes in place, one parameter after the other. That a gradient is its own parameter
     does no harm: an element is read before it is written.
     """
-    if len(entries) < 2:
-        return [_one_apart(e) for e in entries]
+    if len(entries) == 1:
+        return [_shares(entries[0])]
     own = np.array([_span(e.w) for e in entries])
     slots = [_span(s) for e in entries for s in e.slots]
     written = np.concatenate([own, np.array(slots).reshape(-1, 2)])
@@ -94,17 +117,15 @@ def apart(entries: Sequence[Entry]) -> Sequence[Entry]:
     reach = np.maximum.accumulate(written[:, 1])  # how far what starts up to here goes
     read = np.array([_span(e.g) for e in entries])
     before = np.searchsorted(written[:, 0], read[:, 1]) - 1
-    touched = (before >= 0) & (reach[before] > read[:, 0]) & (read != own).any(axis=1)
-    if not touched.any():
-        return entries
-    return [e._replace(g=np.array(e.g)) if t else e for e, t in zip(entries, touched, strict=True)]
+    touched = (before >= 0) & (reach[before] > read[:, 0])
+    return [bool(t) for t in touched & (read != own).any(axis=1)]
 
 
-def _one_apart(e: Entry) -> Entry:
+def _shares(e: Entry) -> bool:
     start, stop = span = _span(e.g)
     written = [_span(e.w), *[_span(s) for s in e.slots]]
     touched = any(first < stop and start < last for first, last in written)
-    return e._replace(g=np.array(e.g)) if touched and span != written[0] else e
+    return touched and span != written[0]
 
 
 def _span(array: Array) -> tuple[int, int]:

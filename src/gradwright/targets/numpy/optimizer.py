@@ -184,7 +184,7 @@ class Optimizer:
             for p, g in live
         ]
         with np.errstate(all="ignore"):
-            records = self._ready(live, engines.apart(entries), now).write()
+            records = self._ready(live, entries, now).write()
         self._recorded = {}
         for (p, _), found in zip(live, records, strict=True):
             p.steps += 1
