@@ -23,8 +23,8 @@ def unbroadcast(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    """Repeat x up to a shape, which it mostly has."""
-    return x if x.shape == shape else np.broadcast_to(x, shape)
+    """Repeat x up to a shape, which it mostly has; a constant is a bare number."""
+    return x if getattr(x, "shape", ()) == shape else np.broadcast_to(x, shape)
 
 
 def scatter(x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
@@ -80,6 +80,7 @@ SPELLING = Spelling(
         **{name: _KEEP % name for name in ("sum", "prod", "max", "min", "all", "any")},
         **{name: _ONE_AXIS % name for name in ("argmax", "argmin")},
         "cumsum": "{0}.cumsum(axis={axis})",
+        "power": "np.power({0}, {1})",  # the operator ** has short cuts, which are nodes already
         "astype": "{out}({0})",
         "reshape": "{0}.reshape({shape})",
         "transpose": "{0}.transpose({axes})",
