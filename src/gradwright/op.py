@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from . import emit, targets, tree
+from .captures import Captures, Capturing
 from .dims import inputs_of
 from .errors import GradwrightError, SignatureError, TraceError
 from .function import Function, apply
@@ -76,7 +77,7 @@ class Traced(NamedTuple):
     for_any_size: bool = True  # whether it reads no size, nor a number
 
 
-class Op(Generic[P]):
+class Op(Capturing, Generic[P]):
     """A differentiable function of arrays, written once in NumPy.
 
     Call it on arrays of any framework; give it a derivative of its own with `partials`, `vjp`,
@@ -85,10 +86,12 @@ class Op(Generic[P]):
 
     def __init__(self, function: Callable[P, Any]) -> None:
         functools.update_wrapper(self, function)
+        super().__init__([function])
         self.__wrapped__ = function
         self.signature = Signature(function, "the op")
         self._own: tuple[str, Callable[..., Any]] | None = None
         self._made: Specialising[Traced] = Specialising()
+        self._was_used = False
         self.ready: dict[Hashable, Callable[..., Any]] = {}  # what runs on arrays of a kind
         # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
         self.autograph_info__: dict[str, Any] = {}
@@ -108,6 +111,7 @@ class Op(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         if targets.is_compiling():
             return targets.record(self, args, kwargs)
+        self._renew()
         ready = None if kwargs else self.ready.get(array_kind(args))
         return self.run(args, kwargs) if ready is None or is_eager() else ready(*args)
 
@@ -133,7 +137,9 @@ class Op(Generic[P]):
     def _inside(self, graph: Graph, leaves: Any, layout: Layout, args: Any, kwargs: Any) -> Any:
         """Use the op in a function that is being traced."""
         if self._own is None:
-            return self.__wrapped__(*args, **kwargs)
+            result = self.__wrapped__(*args, **kwargs)
+            self._was_used = True
+            return result
         xs = [lift(graph, leaf) for leaf in leaves]
         metas = [
             Meta(tuple(d if isinstance(d, int) else None for d in x.dims), x.node.dtype, x)
@@ -144,12 +150,19 @@ class Op(Generic[P]):
 
     def traced(self, metas: Sequence[Meta], layout: Layout) -> Traced:
         """The function for arguments of this kind: one for all sizes, unless the body reads one."""
+        self._renew()
         kind = (layout, tuple((len(m.shape), m.dtype) for m in metas))
         return self._made.get(
             kind,
             lambda need: _known(need, metas, self.name),
             lambda fixed: self._trace(metas, layout, fixed),
         )
+
+    def _renew(self) -> None:
+        """Drop what was traced, if something that the function captured was bound anew."""
+        if self._captures.are_rebound():
+            self._made, self._captures = Specialising(), Captures()
+            self.ready.clear()
 
     def _trace(
         self, metas: Sequence[Meta], layout: Layout, fixed: Mapping[tuple[Any, ...], Any]
@@ -177,6 +190,8 @@ class Op(Generic[P]):
         )
         function = Function(graph, self.name, own)
         function.trace_own()  # now, where it may still ask for a size or an option
+        self._was_used = True
+        self._captures = Captures(self._functions)  # as the trace left them: it may count itself
         return Traced(function, spec[0], not fixed)
 
     def _run(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -195,7 +210,7 @@ class Op(Generic[P]):
                 f"{self.name} has its own {self._own[0]} already",
                 "one of partials, vjp, jvp, surrogate; the others follow from it",
             )
-        if len(self._made):
+        if self._was_used:
             raise SignatureError(
                 f"{self.name} was used before its {kind} was attached: what was traced then "
                 "would go on without it",
@@ -203,6 +218,7 @@ class Op(Generic[P]):
             )
         check(self.signature, kind, rule)
         self._own = kind, rule
+        self._functions.append(rule)
 
     def partials(self, rule: F, /) -> F:
         """Declare the partial derivatives of an elementwise op.
@@ -345,6 +361,11 @@ def op(function: Callable[P, Any], /) -> Op[P]:
     Arguments before ``*`` are arrays, or dicts, lists and tuples of arrays; after it come options:
     numbers are runtime values, an int or bool becomes part of the program only if the body reads
     it, strings and None are part of the program.
+
+    The function is traced once for each kind of arguments. A global or a closure variable that is
+    bound to another object is seen, and it is traced again. A change *inside* of one is not seen:
+    captured arrays are copied when traced, and attributes of captured objects are read then. Pass
+    what changes as an argument.
 
     >>> import numpy as np, gradwright as gw
     >>> @gw.op

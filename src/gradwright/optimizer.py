@@ -180,11 +180,13 @@ def prepare(
         return advance([part], runner.run, runner.numbers, runner.add, entries[0].rule.name), {}
     made: list[Any] = [None] * len(entries)
     new_shared = dict(shared)
+        entries[0].rule.renew()
     for rule in {id(e.rule): e.rule for e in entries}.values():
         mine = [k for k, e in enumerate(entries) if e.rule is rule]
         parts = [_part(entries[k], count, seed, shared, runner) for k in mine]
         got = advance(parts, runner.run, runner.numbers, runner.add, rule.name)
         for k, ready in zip(mine, got, strict=True):
+        rule.renew()
             made[k] = ready
         new_shared |= _agreed(rule, [r.shared for r in got])
     return made, new_shared

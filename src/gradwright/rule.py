@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec
 import numpy as np
 
 from . import targets
+from .captures import Captures, Capturing
 from .equation import Equation, Given, PerParam, Required, initial
 from .equations import Equations
 from .errors import GradwrightError, SignatureError
@@ -55,7 +56,7 @@ class Options:
 DEFAULT = Options()
 
 
-class Rule(Equations, Generic[P]):
+class Rule(Equations, Capturing, Generic[P]):
     """An update rule: ``(w, g, *slots) -> (w, *slots)``, an equation or a chain of them.
 
     Called with keywords it is a preset, called with arrays one step; `numpy`, `torch`, `keras`,
@@ -67,8 +68,9 @@ class Rule(Equations, Generic[P]):
 
     def __init__(self, equations: Sequence[Equation], settings: Options = DEFAULT) -> None:
         super().__init__(equations)
+        Capturing.__init__(self, [e.function for e in equations])
         self.settings = settings
-        self._plans: Specialising[Plan] = Specialising()
+        self._plans: Specialising[Plan] = Specialising()  # others once an equation is traced anew
         self._plans_of_floats: dict[tuple[Meta, ...], Plan] = {}  # where every keyword is a float
 
     def __repr__(self) -> str:
@@ -130,6 +132,15 @@ class Rule(Equations, Generic[P]):
         arrays: tuple[Any, ...],
         keywords: Mapping[str, Any],
         shared: Sequence[Any],
+    def renew(self) -> None:
+        """Drop what was traced, if something that an equation captured was bound anew.
+
+        Asked once before a step, so that all its parameters have the same equations.
+        """
+        if self._captures.are_rebound():
+            self._plans, self._captures = Specialising(), Captures()
+            self._plans_of_floats.clear()
+
         identity: int,
         step: Any,
         seed: Any,
@@ -178,7 +189,9 @@ class Rule(Equations, Generic[P]):
             return found
 
         def make(fixed: Mapping[Need, Any]) -> Plan:
-            return Tracing(self, metas, given, layout, fixed).plan()
+            plan = Tracing(self, metas, given, layout, fixed).plan()
+            self._captures = Captures(self._functions)
+            return plan
 
         return self._plans.get(kind, known, make)
 
@@ -190,6 +203,7 @@ class Rule(Equations, Generic[P]):
     def _example(self, rank: int) -> tuple[list[Meta], list[Meta], Layout]:
         keywords = {name: _typical(value) for name, value in self.hyperparams.items()}
         leaves, layout = layout_of(keywords)
+        self.renew()
         w = np.ones((3,) * rank, np.float32)
         slots = [initial(self.initial(slot), w) for slot in self.own_slots]
         metas = [Meta(a.shape, a.dtype.name) for a in (w, w, *slots)]

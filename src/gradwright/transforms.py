@@ -51,7 +51,7 @@ def _positions(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     asked = argnums if isinstance(argnums, tuple) else (argnums,)
     if any(not -count <= k < count for k in asked):
         raise SignatureError(
-            f"argnums={argnums} of {name}, which was called with {count} arguments",
+            f"argnums={argnums!r} of {name}, which was called with {count} arguments",
             "a position among them",
         )
     return tuple(k % count for k in asked)
@@ -102,6 +102,8 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., An
 
     Shapes and dtypes are those of the arguments named by `argnums`, which may be trees of arrays.
 
+    The function is traced, as an op is: what it captures may be bound anew, but captured arrays are
+    copied and attributes are read when it is traced. Pass what changes as an argument.
     >>> import numpy as np, gradwright as gw
     >>> gw.grad(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
     array([ 3., 12.])

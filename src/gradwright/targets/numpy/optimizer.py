@@ -204,7 +204,7 @@ class Optimizer:
                 readies, shared = prepare(entries, self.steps, self._seed, self._shared, RUNNER)
             found = engines.update(entries, readies, RUNNER)
             for (p, _), e in zip(live, entries, strict=True):
-                if p.prepared is None or p.prepared.dtype is not e.g.dtype:
+                if p.prepared is None or not p.prepared.is_for(e):
                     p.prepared = prepared(e, RUNNER)
         self._shared = {k: float(v) for k, v in shared.items()}
         return found
@@ -227,7 +227,11 @@ class Optimizer:
             return group
         changed = {k: v for k, v in group.items() if k != "params"}
         default = self._preset.hyperparams
+        rule = None
         own = {k: v for k, v in changed.items() if k not in default or v is not default[k]}
+            if e.rule is not rule:
+                rule = e.rule
+                rule.renew()
         return self._preset.given_to(parameter.rule, own)
 
     @property

@@ -16,6 +16,10 @@ class Prepared(NamedTuple):
     keywords: tuple[str, ...]
     numbers: Callable[..., Any]
     plan: Plan
+    plans: Any  # of the rule, which has others once it is traced anew
+
+    def is_for(self, e: Entry) -> bool:
+        return e.g.dtype is self.dtype and e.rule._plans is self.plans
 
     def __call__(self, e: Entry, seed: int, known: dict[Any, Any]) -> Ready | None:
         """All but the last part of a step; ``None`` if more than numbers is different now.
@@ -23,7 +27,7 @@ class Prepared(NamedTuple):
         `known` are the numbers that other parameters of the step had, which may be the same.
         """
         values = tuple([e.values[name] for name in self.keywords])
-        if e.g.dtype is not self.dtype or any(type(v) is not float for v in values):
+        if not self.is_for(e) or any(type(v) is not float for v in values):
             return None
         key = self.plan, values, e.steps
         if (numbers := known.get(key)) is None:
@@ -42,7 +46,7 @@ def prepared(e: Entry, runner: Runner) -> Prepared | None:
         return None
     numbers = plan.stages[0].numbers
     run = runner.numbers(numbers) if numbers.outputs else _nothing
-    return Prepared(e.g.dtype, tuple(keywords), run, plan)
+    return Prepared(e.g.dtype, tuple(keywords), run, plan, e.rule._plans)
 
 
 def _nothing(*numbers: Any) -> tuple[()]:
