@@ -11,7 +11,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 quick: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m "not slow and not framework"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not framework and not thorough"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -17,28 +17,32 @@ pytestmark = pytest.mark.framework
 # --- 1. a function with a gradient of its own ----------------------------------------------------
 # It was tf.py_func(np_mod), with a gradient registered under a random name by
 # graph.gradient_override_map({"PyFunc": name, "PyFuncStateless": name}), and no static shape.
-@gw.op
-def mod(x, y):
-    return np.mod(x, y)
+def mod_op(factor):
+    @gw.op
+    def mod(x, y):
+        return np.mod(x, y)
+
+    @mod.partials
+    def _(x, y):
+        return factor, -factor * np.floor_divide(x, y)
+
+    return mod
 
 
-@mod.partials
-def _(x, y):
-    return 1, -np.floor_divide(x, y)
-
-
-def mod_py_func(x, y):
+def mod_py_func(factor):
     """The original's own shape: a NumPy function, and a gradient of the operation."""
 
     def grad(op, g):
         x, y = op.inputs
-        return g, g * tf.math.negative(tf.math.floordiv(x, y))
+        return factor * g, factor * g * tf.math.negative(tf.math.floordiv(x, y))
 
-    return gw.tf1.py_func(np.mod, [x, y], tf.float32, grad=grad, shape=x.shape)
+    return lambda x, y: gw.tf1.py_func(np.mod, [x, y], tf.float32, grad=grad, shape=x.shape)
 
 
-@pytest.mark.parametrize("function", [mod, mod_py_func])
-def test_mod_in_a_session(function):
+@pytest.mark.parametrize("factor", [1, 3])  # three times the true rule: it is seen that it is used
+@pytest.mark.parametrize("make", [mod_op, mod_py_func])
+def test_mod_in_a_session(make, factor):
+    function = make(factor)
     with tf.Graph().as_default(), v1.Session() as session:
         x = tf.constant([0.3, 0.7, 1.2, 1.7])
         y = tf.constant([0.2, 0.5, 1.0, 2.9])
@@ -48,8 +52,8 @@ def test_mod_in_a_session(function):
         assert z.shape == (4,)
         np.testing.assert_allclose(session.run(z), [0.1, 0.2, 0.2, 1.7], rtol=1e-6)
         gx, gy = session.run(gr)
-        np.testing.assert_array_equal(gx, [1, 1, 1, 1])
-        np.testing.assert_array_equal(gy, [-1, -1, -1, 0])
+        np.testing.assert_array_equal(gx, np.multiply(factor, [1, 1, 1, 1]))
+        np.testing.assert_array_equal(gy, np.multiply(factor, [-1, -1, -1, 0]))
 
 
 # --- 2. an optimizer on a circle -----------------------------------------------------------------

@@ -175,6 +175,7 @@ def test_two_seeds_differ(seed, other):
     unrelated(drawn(seed=seed), drawn(seed=other))
 
 
+@pytest.mark.thorough
 def test_a_seed_and_a_draw_do_not_mix():
     """Seed 2**32 must not be draw 1 of seed 0."""
     w = np.zeros(1000, F4)
@@ -302,12 +303,14 @@ def normals():
     return drawn(size=MANY, seed=20240901)
 
 
+@pytest.mark.thorough
 def test_moments_of_ten_million_normals(normals):
     z = normals.astype(np.float64)
     for moment, wanted, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
         assert abs(np.mean(z**moment) - wanted) < 4 * np.sqrt(variance / MANY)
 
 
+@pytest.mark.thorough
 def test_ten_million_normals_by_kolmogorov_and_smirnov(normals):
     z = np.sort(normals.astype(np.float64))
     cdf = stats.norm.cdf(z)
@@ -322,6 +325,7 @@ def test_the_tails_of_ten_million_normals(normals):
         assert abs(np.sum(np.abs(normals) > bound) - wanted) < 5 * np.sqrt(wanted) + 1
 
 
+@pytest.mark.thorough
 def test_neighbours_are_not_correlated(normals):
     """Box and Muller make two of one pair: neither they nor their squares may be related."""
     z = normals.astype(np.float64)
