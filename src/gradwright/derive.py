@@ -27,6 +27,18 @@ def _reached(graph: Graph, live: Sequence[int], wrt: Sequence[int]) -> set[int]:
     return found
 
 
+def refused(graph: Graph, wrt: Sequence[int], smooth: Sequence[int]) -> dict[int, Any]:
+    """The inputs by which a derivative of the outputs would raise, and what of the first call."""
+    live = graph.live([graph.outputs[k] for k in smooth])
+    calls = [graph.nodes[i] for i in live if graph.nodes[i].prim == "call"]
+    asked = [(n.args[k], why) for n in calls for k, why in n["function"].refused.items()]
+    found = {}
+    for k in wrt if asked else ():
+        reached = _reached(graph, live, [graph.inputs[k]])
+        found.update((k, why) for i, why in reversed(asked) if i in reached)
+    return found
+
+
 def backward(
     graph: Graph, env: Mapping[int, Tracer], cts: Mapping[int, Tracer], wrt: Sequence[int]
 ) -> dict[int, Any]:
@@ -45,6 +57,7 @@ def backward(
         active = [a in reached for a in n.args]
         with env[i].graph.written_at(graph.lines.get(i, "")):
             if n.prim == "call":
+                n["function"].check_asked(k for k, is_active in enumerate(active) if is_active)
                 back = n["function"].pull(xs, _items(graph, env, i), found[i])
             else:
                 back = vjp_of(n, xs, env[i], _as_wide(n, found[i], env[i], xs, active), active)
@@ -84,6 +97,7 @@ def forward(
         xs, tangents = [env[a] for a in n.args], [found.get(a) for a in n.args]
         with env[i].graph.written_at(graph.lines.get(i, "")):
             if n.prim == "call":
+                n["function"].check_asked(k for k, t in enumerate(tangents) if t is not None)
                 found[i] = n["function"].push(xs, _items(graph, env, i), tangents)
             elif (t := jvp_of(n, xs, env[i], tangents)) is not None and is_float(n.dtype):
                 found[i] = widened(t, env[i])

@@ -6,16 +6,16 @@ where it is needed, so a derivative of a derivative is right to any order.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from . import dims
 from .adjoint import Maybe, Tracers, fit, scaled, widened, zeros
-from .derive import backward, forward
+from .derive import backward, forward, refused
 from .dims import Shape
-from .errors import SignatureError, TraceError
+from .errors import GradwrightError, SignatureError, TraceError
 from .graph import Graph, Node, replay, sizes
 from .trace.tracer import Specialise, Tracer, is_float, lift, node
 
@@ -31,6 +31,7 @@ class Own:
 
     kind: str
     rule: Callable[..., Sequence[Any]]
+    options: Mapping[int, str] = field(default_factory=dict)  # inputs that it gives nothing for
 
 
 class Function:
@@ -73,7 +74,39 @@ class Function:
     @cached_property
     def wrt(self) -> list[int]:
         """The inputs that have a derivative."""
+        return [k for k in self._floats if k not in self.refused]
+
+    @property
+    def _floats(self) -> list[int]:
         return [k for k, n in enumerate(self.ins) if is_float(n.dtype)]
+
+    @cached_property
+    def refused(self) -> dict[int, GradwrightError]:
+        """The float inputs whose derivative nobody knows, with the error for who asks for it.
+
+        These are options of an op with a rule of its own, and inputs that reach one.
+        """
+        if self.own is None:
+            return refused(self.primal, self._floats, self.smooth)
+        if self.own.kind == "surrogate":
+            return self._surrogate().refused
+        return {
+            k: TraceError(
+                f"the derivative of {self.name} with respect to its option {name}: the op's own "
+                f"{self.own.kind} gives none",
+                f"the option before *, as an argument that the rule gives a derivative for, or "
+                f"gw.stop_gradient({name}), {name}.detach(), tf.stop_gradient({name})",
+                where="",
+            )
+            for k, name in self.own.options.items()
+            if k in self._floats
+        }
+
+    def check_asked(self, asked: Iterable[int]) -> None:
+        """Raise if a derivative by one of these inputs is not known."""
+        for k in asked:
+            if (why := self.refused.get(k)) is not None:
+                raise TraceError(why.what, why.instead)
 
     @cached_property
     def smooth(self) -> list[int]:
@@ -129,7 +162,7 @@ class Function:
             partials = self.own.rule(xs, outs)
             return [None if p is None else scaled(cts[0], p) for p in partials]
         if self.own.kind == "surrogate":
-            other = self._surrogate(xs)
+            other = self._surrogate()
             return other.pull(xs, apply(other, xs), dict(zip(self.smooth, cts, strict=True)))
         return self.own.rule(cts, xs, outs)
 
@@ -162,12 +195,12 @@ class Function:
             terms = [term for t, p in pairs if (term := scaled(t, p)) is not None]
             return [sum(terms[1:], terms[0]) if terms else None]
         if self.own.kind == "surrogate":
-            other = self._surrogate(xs)
+            other = self._surrogate()
             got = other.push(xs, apply(other, xs), [full.get(k) for k in range(len(xs))])
             return [got.get(k) for k in range(len(outs))]
         return self.own.rule([full.get(k) for k in range(len(xs))], xs, outs)
 
-    def _surrogate(self, xs: Tracers) -> "Function":
+    def _surrogate(self) -> "Function":
         """The function whose derivative stands in, with the same inputs."""
         assert self.own is not None
         g = Graph()

@@ -69,7 +69,15 @@ class OwnRule:
                 "result of several elements, whose derivatives partials cannot say",
                 "@….vjp with (g, …) -> one cotangent for each argument, or no rule at all",
             )
-        return Own(self.kind, getattr(self, self.kind))
+        return Own(self.kind, getattr(self, self.kind), self._options())
+
+    def _options(self) -> dict[int, str]:
+        """The leaves of options, which a rule gives no derivative for; a surrogate may use them."""
+        if self.kind == "surrogate":
+            return {}
+        pairs = zip(self.layout.names, self.layout.specs, strict=True)
+        owners = [name for name, spec in pairs for _ in range(tree.leaves_of(spec))]
+        return {k: name for k, name in enumerate(owners) if name in self.signature.options}
 
     def partials(self, xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
         return self._by_argument(self._called([], xs, outs))

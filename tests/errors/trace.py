@@ -130,6 +130,22 @@ def used(x):
 used(V)
 
 
+@gw.op
+def scaled(x, *, a):
+    return a * x
+
+
+@scaled.partials
+def _(x, *, a):
+    return a
+
+
+def filled(x):
+    y = np.zeros(3)
+    y[0] = x[0]
+    return y
+
+
 def attached_late():
     @used.vjp
     def _(g, x):
@@ -179,6 +195,11 @@ def total(f):
 
 
 CASES = [
+    case(lambda: gw.op(filled)(V), "a traced value is put into an array of NumPy",
+         "np.stack or np.concatenate"),
+    case(lambda: gw.grad(lambda a: scaled(3.0, a=a))(2.0),
+         "the derivative of scaled with respect to its option a: the op's own partials gives none",
+         "the option before *", "gw.stop_gradient(a)"),
     # what a number could answer only
     case(lambda: on(V)(branch), "the truth of an array is not known while tracing: the result of",
          "greater is traced (bool, 1 dimensions)", "np.where(condition, a, b)"),

@@ -29,8 +29,25 @@ def trace(build: Callable[[Graph], Sequence[Tracer]], name: str) -> Graph:
 
 def _once(build: Callable[[Graph], Sequence[Tracer]]) -> Graph:
     graph = Graph()
-    graph.outputs = tuple(out.i for out in build(graph))
+    try:
+        outs = build(graph)
+    except (TypeError, ValueError) as error:
+        _unwrap(error.__cause__)
+        raise
+    graph.outputs = tuple(out.i for out in outs)
     return graph
+
+
+def _unwrap(cause: BaseException | None) -> None:
+    """Raise what a tracer raised when NumPy asked it for a number, to put it into an array."""
+    if isinstance(cause, Specialise):
+        raise Specialise(cause.needs)
+    if isinstance(cause, TraceError):
+        raise TraceError(
+            f"a traced value is put into an array of NumPy ({cause.what})",
+            "np.stack or np.concatenate of the parts, in place of filling an array",
+            cause.where,
+        ) from None
 
 
 def _difference(graph: Graph, again: Graph) -> str:

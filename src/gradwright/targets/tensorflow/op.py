@@ -73,7 +73,7 @@ def bound(function: Function) -> Callable[..., Sequence[Any]]:
 
 def _bind(function: Function) -> Callable[..., Sequence[Any]]:
     run = emit.program(function.primal, function.name, SPELLING)
-    if not (function.wrt and function.smooth):
+    if not function.smooth or not (function.wrt or function.refused):
         return run
     shield = _shield(function)
 
@@ -87,7 +87,26 @@ def _bind(function: Function) -> Callable[..., Sequence[Any]]:
 
     # TensorFlow drops the rule of a call by keyword, so this is called with positional arguments
     differentiable: Callable[..., Sequence[Any]] = tf.custom_gradient(forward)
-    return differentiable
+    return _refusing(function, differentiable) if function.refused else differentiable
+
+
+def _refusing(
+    function: Function, differentiable: Callable[..., Sequence[Any]]
+) -> Callable[..., Sequence[Any]]:
+    """The same, but a derivative by an input that has none raises in place of being zero."""
+    messages = {
+        k: f"{why.what}; instead: {why.instead}"
+        for k, why in function.refused.items()
+        if function.ins[k].dtype != "float"  # a Python number
+    }
+
+    def call(*xs: Any) -> Sequence[Any]:
+        refusing = list(xs)
+        for k, message in messages.items():
+            refusing[k] = tf.raw_ops.PreventGradient(input=xs[k], message=message)
+        return differentiable(*refusing)
+
+    return call
 
 
 def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
@@ -136,6 +155,7 @@ def _pulled(
     else:
         pulled = bound(function.vjp)(*xs, *_differentiable(function, xs, outs), *smooth)
     back = dict(zip(function.wrt, pulled, strict=True))
+    back |= {k: tf.zeros_like(xs[k]) for k in function.refused}  # not None, which refuses nothing
     return [back.get(k) for k in range(len(xs))]
 
 

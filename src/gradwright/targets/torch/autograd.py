@@ -62,6 +62,7 @@ class Bound:
     def pull(self, needed: Sequence[bool]) -> Pull:
         """The reverse derivative by those inputs that need one."""
         if needed not in self._pulls:
+            self.function.check_asked(k for k, is_needed in enumerate(needed) if is_needed)
             wrt = [k for k in self.function.wrt if needed[k]]
             vjp = vjp_by(self.function, wrt)
             inputs = vjp.primal.inputs[: self.count]
@@ -84,12 +85,14 @@ class Bound:
     def cotangents(self, needed: Sequence[bool], values: Sequence[Value], cts: Any) -> list[Any]:
         """One for each input, ``None`` where it needs none."""
         pull = self.pull(needed)
-        seeds = [_dense(cts[k]) for k in self.smooth]
+        outs = values[len(needed) :]
+        seeds = [_zeros(outs[k]) if (ct := cts[k]) is None else _dense(ct) for k in self.smooth]
         found = dict(zip(pull.wrt, apply(pull.vjp, [*values, *seeds]), strict=True))
         return [found.get(k) for k in range(len(needed))]
 
     def tangents(self, values: Sequence[Value], ts: Sequence[Tensor | None]) -> list[Any]:
         """One for each output, ``None`` for integers."""
+        self.function.check_asked(k for k, t in enumerate(ts) if t is not None)
         seeds = [_zeros(values[k]) if (t := ts[k]) is None else t for k in self.function.wrt]
         found = dict(zip(self.smooth, apply(self.push, [*values, *seeds]), strict=True))
         return [found.get(k) for k in range(len(self.function.outs))]
@@ -165,6 +168,7 @@ class _Transformed(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
         ctx.mark_non_differentiable(*[output[k] for k in ctx.bound.discrete])
+        ctx.set_materialize_grads(False)  # so that forward mode says which inputs it asks by
 
     @staticmethod
     def values(ctx: Any) -> list[Value]:
