@@ -206,6 +206,7 @@ def test_demo_without_matplotlib_trains_and_says_so(monkeypatch):
         (("--set", "rl=1"), "(lr=0.5, noise=0.001) has lr, noise, low, high"),
         (("--set", "domain=[0"), "domain='[0'"),
         (("--set", "rng=-1"), "rng=-1"),
+        (("--set", "lr=abc"), "lr is 'abc', where a number is expected"),
         (("sgd",), "sgd: --rule for one rule, --compare for several"),
         (("--compare", "sgd", "--rule", "adam"), "--rule for one rule, or --compare for several"),
         (("--out", "curves.gif"), "--out curves.gif: a picture is a .png, .svg or .pdf file"),

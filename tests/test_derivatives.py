@@ -649,3 +649,18 @@ def test_a_rule_of_the_wrong_shape_raises(rule, text):
     x = np.ones(3)
     with pytest.raises(gw.SignatureError, match=text):
         gw.vjp(op, x, x)[1](x)
+
+
+def test_argnums_may_be_a_list():
+    x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    by_list = gw.grad(lambda x, y: np.sum(x * y), argnums=[0, 1])(x, y)
+    assert isinstance(by_list, tuple)
+    np.testing.assert_array_equal(by_list, (y, x))
+
+
+def test_functions_of_numpy_are_ops():
+    x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    np.testing.assert_array_equal(gw.op(np.sin)(x), np.sin(x))
+    np.testing.assert_array_equal(gw.op(np.multiply)(x, y), x * y)
+    assert gw.op(np.sum)(x) == 3
+    assert "arctan2(x1, x2)" in gw.op(np.arctan2).explain()

@@ -24,7 +24,7 @@ WHOLE = {
         "SignatureError: swapped rewrites g, and nothing applies it to w",
         "or (w, g) in that order, if it is an update",
         "SignatureError: uneven calls gw.global_sum 1 times for the parameter 0 and 0 times for 1",
-        "SignatureError: forgets returns 2 values, it has 2 slots (m, v)",
+        "SignatureError: forgets returns 2 values, expected 3: w, m, v",
         "SignatureError: forgets has no keyword lrr",
         "one of lr, m, v",
         "has no attribute 'check'",  # the checker is not in this version

@@ -1,5 +1,7 @@
 """The grammar of a rule: slots, clocks, keywords and when they arrive, chains, partitions."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -66,16 +68,58 @@ def test_slots_of_integers_keep_their_dtype():
     assert slots(optimizer)["n"].dtype == np.int32 and slots(optimizer)["n"].tolist() == [2, 0, 2]
 
 
-def test_a_value_that_broadcasts_to_w_is_spread():
-    @gw.rule
-    def constant(w, g, m=0.0):
-        return np.sum(g), m + 1
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("engine", ["auto", "numpy"])
+@pytest.mark.parametrize(
+    "function, w, k",
+    [
+        (lambda w, g, k=0.0, *, lr=0.25: (w - lr * g, 1.0), 0.75, 1),
+        (lambda w, g, k=0.0, *, lr=0.25: (lr, np.sum(g)), 0.25, 6),
+        (lambda w, g, k=0.0, *, step: (step, True), 1, 1),
+        (lambda w, g, k=0.0: (np.float32(3), np.sum(g, axis=0)), 3, 2),
+    ],
+)
+def test_numbers_and_slots_are_spread(function, w, k, engine, dtype):
+    array = np.ones((2, 3), dtype)
+    optimizer = gw.rule(function).options(engine=engine).numpy(array)
+    optimizer.step(np.ones((2, 3), dtype))
+    np.testing.assert_array_equal(array, np.full((2, 3), w, dtype), strict=True)
+    np.testing.assert_array_equal(slots(optimizer)["k"], np.full((2, 3), k, dtype), strict=True)
 
-    w = np.zeros((2, 3), F4)
-    optimizer = constant.numpy(w)
-    optimizer.step(np.ones((2, 3), F4))
-    np.testing.assert_array_equal(w, 6)
-    np.testing.assert_array_equal(slots(optimizer)["m"], 1)
+
+def test_a_number_is_spread_before_the_next_rule_and_the_domain():
+    w = np.ones(4, F4)
+    gw.chain(gw.rule(lambda g: 1.0), rules.clip_by_global_norm, rules.sgd(lr=1.0)).numpy(w).step(w)
+    np.testing.assert_array_equal(w, 0.5)
+    gw.rule(domain="[0, 1)")(lambda w, g: 2.0).numpy(w).step(w)
+    np.testing.assert_array_equal(w, np.nextafter(F4(1), F4(0)))
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gw.rule(lambda w, g: np.mean(w - g, axis=0)),
+        gw.rule(lambda w, g: np.mean(w - g, axis=0, keepdims=True)),
+        gw.rule(lambda w, g: w[:1]),
+        gw.chain(gw.rule(lambda g: np.mean(g, axis=0)), rules.sgd),
+    ],
+)
+def test_a_smaller_w_or_g_is_not_spread(rule, eager):
+    w = np.ones((2, 3), F4)
+    mode = gw.eager if eager else contextlib.nullcontext
+    with mode(), pytest.raises(gw.SignatureError, match="gives [wg] "):
+        rule.numpy(w).step(np.ones((2, 3), F4))
+    np.testing.assert_array_equal(w, 1)
+
+
+def test_what_is_made_of_an_array_is_no_number():
+    norm = gw.rule(lambda w, g: np.linalg.norm(w))
+    with pytest.raises(gw.SignatureError, match=r"gives w 0 dimensions \(\), it has 1"):
+        norm.numpy(np.ones(3)).step(np.ones(3))
+    w = np.full((), 3.0)
+    norm.numpy(w).step(w)
+    assert w == 3
 
 
 def test_a_rule_may_take_w_alone_or_g_then_w():

@@ -1,5 +1,6 @@
 """Checkpoints: what is saved, loaded in a new process, refused; groups and swapped slots."""
 
+import copy
 import json
 import os
 import subprocess
@@ -486,3 +487,43 @@ def test_a_slot_of_another_shape_cannot_be_swapped_in():
     assert "the slot s of w has shape (), the parameter (3,)" in str(error.value)
     np.testing.assert_array_equal(w, 1)
     optimizer.step(np.ones(3))
+
+
+# --- copies -------------------------------------------------------------------------------------
+def test_rules_are_their_own_copies():
+    assert copy.deepcopy(AVERAGED) is AVERAGED and copy.copy(AVERAGED) is AVERAGED
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rules.adam,
+        rules.momentum(lr=gw.schedules.linear(1.0, 0.0, 9)),
+        gw.partition({"w": rules.sgd(lr=gw.per_param(lambda name, w: 0.5)), "*": rules.adam}),
+        rules.sgld(rng=3).options(accumulate=2),
+    ],
+)
+def test_a_deep_copy_goes_on_by_itself(rule):
+    w, alone = np.ones(3, F4), np.ones(3, F4)
+    optimizer, reference = rule.numpy(w), rule.numpy(alone)
+    for o in (optimizer, reference):
+        o.step(np.full(3, 0.5, F4))
+    twin = copy.deepcopy(optimizer)
+    (other,) = twin.param_groups[0]["params"]
+    before = w.copy()
+    for k in range(3):
+        twin.step(np.full(3, k, F4))
+        reference.step(np.full(3, k, F4))
+    np.testing.assert_array_equal(other, alone)
+    np.testing.assert_array_equal(w, before)
+    assert twin.steps == reference.steps > optimizer.steps
+    for k in range(3):
+        optimizer.step(np.full(3, k, F4))
+    np.testing.assert_array_equal(w, alone)
+
+
+def test_names_that_repeat_get_the_groups_number():
+    for first, names in ((np.ones(2), ["w", "1.w"]), ({"a": np.ones(2)}, ["a", "1.a"])):
+        optimizer = rules.momentum.numpy(first)
+        optimizer.add_param_group({"params": copy.deepcopy(first)})
+        assert [p["name"] for p in optimizer.state_dict()["parameters"]] == names

@@ -20,7 +20,7 @@ adam
 COMPACT_SGD = """\
 compact_sgd
   w ← low + (w − lr·g + noise·ε − low) mod (high − low)
-  draws     ε is normal, u uniform: new for every element and step
+  draws     ε is normal: new for every element and step
   domain    [low, high)
   slots     none
   keywords  lr=0.1, noise=0.01, low=-10.0, high=10.0, rng=<seed>
@@ -128,6 +128,23 @@ def test_a_partition_is_shown_rule_by_rule():
     text = gw.partition({"*.b": rules.sgd, "*": rules.momentum}).explain()
     assert text.startswith("'*.b': sgd\n  w ← w − lr·g\n")
     assert "\n\n'*': momentum\n  m ← mu·m + g\n" in text
+
+
+@pytest.mark.parametrize(
+    "function, text",
+    [
+        (lambda w, g, *, rng=0: w + rng.normal(), "ε is normal: new"),
+        (lambda w, g, *, rng=0: w + rng.uniform(), "u is uniform: new"),
+        (lambda w, g, *, rng=0: w + rng.uniform() * rng.normal(), "ε is normal, u is uniform: new"),
+        (lambda w, g, *, rng=0: w + rng.bits(), "bits are 32 random ones: new"),
+    ],
+)
+def test_only_what_is_drawn_is_named(function, text):
+    assert f"draws     {text} for every element and step" in gw.rule(function).explain()
+
+
+def test_a_rule_that_draws_nothing_says_nothing_of_it():
+    assert "draws" not in gw.rule(lambda w, g, *, rng=0: w - g).explain()
 
 
 def test_slots_say_where_they_start():

@@ -165,3 +165,14 @@ def test_a_scheduler_may_wrap_it_without_a_warning():
         p.grad = torch.ones(2)
         optimizer.step()
         scheduler.step()
+
+
+def test_a_key_that_is_misspelt_is_refused_and_notes_are_not():
+    w = torch.nn.Parameter(torch.ones(3))
+    w.grad = torch.ones(3)
+    optimizer = rules.sgd.torch([w])
+    optimizer.param_groups[0].update(initial_lr=1, swa_lr=1, base_lr=1, last_lr=1, note="mine")
+    optimizer.step()
+    optimizer.param_groups[0]["lrr"] = 1.0
+    with pytest.raises(gw.SignatureError, match="a param group has 'lrr'"):
+        optimizer.step()

@@ -586,3 +586,15 @@ def test_reference_and_source_agree_on_examples():
         graph, leaves = graph_of(gw.op(function), x)
         graph.verify()
         assert_same(evaluate(graph, *leaves)[0], gw.op(function)(x))
+
+
+def test_what_is_formatted_without_a_spec_is_its_repr_and_sizes_are_numbers():
+    seen = []
+
+    @gw.op
+    def shows(x):
+        seen.append(f"{x} {x.shape[0]:03d}")
+        return x
+
+    shows(np.ones(7))
+    assert seen[-1].startswith("<traced x: float64[") and seen[-1].endswith(" 007")

@@ -52,7 +52,12 @@ def parse(text: str, names: Collection[str]) -> Domain:
     if not found:
         raise SignatureError(f"domain={text!r}", 'an interval such as "[0, bound)" or "(-1, 1]"')
     left, low, high, right = found.groups()
-    return Domain(text, _bound(low, names), _bound(high, names), left == "[", right == "]")
+    bounds = _bound(low, names), _bound(high, names)
+    if all(isinstance(b, float) for b in bounds) and not bounds[0] < bounds[1]:  # type: ignore[operator]
+        raise SignatureError(
+            f"domain={text!r} has nothing between its bounds", "[low, high), low < high"
+        )
+    return Domain(text, *bounds, left == "[", right == "]")
 
 
 def _bound(token: str, names: Collection[str]) -> str | float:

@@ -1,7 +1,7 @@
 """One update equation as its user wrote it: what its signature declares, what it returns."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +10,9 @@ import numpy as np
 
 from .domain import Domain, parse
 from .errors import SignatureError
+from .graph import WEAK
+from .schedules import Schedule
+from .trace import Tracer, lift
 
 
 class Given:
@@ -74,6 +77,7 @@ class Equation:
     rng: Any  # the default seed, REQUIRED, or None if it draws nothing
     domain: Domain | None = None
     set_here: frozenset[str] = field(default_factory=frozenset)  # keywords that a preset fixed
+    numbers: frozenset[str] = field(default_factory=frozenset)  # keywords declared with a number
 
     @property
     def rewrites(self) -> str:
@@ -87,6 +91,11 @@ class Equation:
     def preset(self, values: Mapping[str, Any]) -> "Equation":
         """The same equation with other defaults, of its slots too."""
         mine = {k: v for k, v in values.items() if k in self.keywords}
+        for name in self.numbers & set(mine):
+            if _is_no_number(mine[name]):
+                raise no_number(self.name, name, mine[name])
+        for name in set(self.slots) & set(values):
+            check_start(self.name, name, values[name])
         slots = {k: _as_initial(self.slots[k], values.get(k, self.slots[k])) for k in self.slots}
         return replace(
             self,
@@ -115,14 +124,36 @@ class Equation:
             special["rng"] = rng
         arguments = [*(state[name] for name in self.takes), *(slots[name] for name in self.slots)]
         value, new = self._returned(self.function(*arguments, **keywords, **special))
+        value = self._as_large(value, state[self.rewrites])
         if self.domain is not None:
             graph = getattr(value, "graph", None)  # of a traced value, to say where this is from
             with graph.written_at(self.where) if graph is not None else nullcontext():
                 value = self.domain.nearest(value, keywords)
         return value, {**slots, **new}
 
+    def _as_large(self, value: Any, old: Any) -> Any:
+        """The new w or g if it is as large as the old; a number holds for all of it.
+
+        NumPy would spread a mean over the rows, which is a mistake more often than it is meant.
+        """
+        new = lift(old.graph, value) if isinstance(old, Tracer) else value
+        sizes, wanted = _sizes(new), _sizes(old)
+        same_rank = len(sizes) == len(wanted)
+        if same_rank and all(_may_be(d, e) for d, e in zip(sizes, wanted, strict=True)):
+            return value
+        if not sizes and _is_number(new):
+            return np.full_like(old, new)
+        raise SignatureError(
+            f"{self.name} gives {self.rewrites} {len(sizes)} dimensions {shown(sizes)}, it has "
+            f"{len(wanted)} {shown(wanted)}",
+            "a value of the same shape",
+            self.where,
+        )
+
     def _returned(self, result: Any) -> tuple[Any, dict[str, Any]]:
         """``w``, ``(w, *slots)`` or ``(w, {"slot": value})``."""
+        if result is None:
+            raise SignatureError(f"{self.name} returns None", f"return {self._results}", self.where)
         if not isinstance(result, tuple):
             result = (result,)
         if len(result) == 2 and isinstance(result[1], dict):
@@ -135,14 +166,90 @@ class Equation:
                 )
             return result[0], dict(result[1])
         if len(result) != 1 + len(self.slots):
-            wanted = ", ".join([self.rewrites, *self.slots])
             raise SignatureError(
-                f"{self.name} returns {len(result)} values, it has {len(self.slots)} slots "
-                f"({', '.join(self.slots)})",
-                f"return {wanted}, or {self.rewrites} and a dict of the slots that change",
+                f"{self.name} returns {len(result)} value{'s' * (len(result) != 1)}, expected "
+                f"{1 + len(self.slots)}: {self._results}",
+                self._cure(),
                 self.where,
             )
         return result[0], dict(zip(self.slots, result[1:], strict=True))
+
+    @property
+    def _results(self) -> str:
+        return ", ".join([self.rewrites, *self.slots])
+
+    def _cure(self) -> str:
+        """What to return; or where hyperparameters stand, if that is what the slots look like."""
+        starts = self.slots.values()
+        if starts and all(isinstance(v, (int, float)) and v != 0 for v in starts):
+            keywords = ", ".join(f"{k}={v!r}" for k, v in self.slots.items())
+            return (
+                f"hyperparameters after *: def {self.name}({', '.join(self.takes)}, *, {keywords})"
+            )
+        if not self.slots:
+            return f"return {self._results}; a slot is an argument with an initial value, m=0.0"
+        return f"return {self._results}, or {self.rewrites} and a dict of the slots that change"
+
+
+def _sizes(x: Any) -> tuple[Any, ...]:
+    return x.dims if isinstance(x, Tracer) else np.shape(x)
+
+
+def shown(sizes: Sequence[Any]) -> str:
+    """Sizes as a user reads them, where some are not known."""
+    return f"({', '.join(str(d) if isinstance(d, int) else '?' for d in sizes)})"
+
+
+def _may_be(new: Any, old: Any) -> bool:
+    """Whether two sizes may be equal: one that is known to be 1 would be broadcast."""
+    return new == old or (new != 1 and not (isinstance(new, int) and isinstance(old, int)))
+
+
+def _is_number(x: Any) -> bool:
+    """Whether what has no dimensions is made of numbers; of plain NumPy that cannot be told."""
+    return not isinstance(x, Tracer) or x.node.dtype in WEAK or x.node.prim == "const"
+
+
+def _is_no_number(value: Any) -> bool:
+    return value is None or isinstance(value, (str, bytes, list, dict, set))
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value is a plain function, in the place of a schedule or a number."""
+    return (
+        callable(value)
+        and not isinstance(value, (Schedule, PerParam))
+        and not hasattr(value, "dtype")
+    )
+
+
+def no_number(rule: str, name: str, value: Any, source: str = "") -> SignatureError:
+    """The error for a hyperparameter that is a number, and was given something else."""
+    return SignatureError(
+        f"{rule}: {name} is {value!r}{f', from {source}' if source else ''}, where a number is "
+        "expected",
+        "a number, gw.schedules.of(f) for a function of the count, or gw.per_param(f)",
+    )
+
+
+def check_number(rule: str, name: str, value: Any, source: str = "") -> None:
+    """Raise where a value can be no number of this step."""
+    if _is_no_number(value) or is_function(value):
+        raise no_number(rule, name, value, source)
+
+
+def check_start(rule: str, slot: str, value: Any, where: str | None = None) -> None:
+    """Raise unless a slot can start from a value."""
+    if not (
+        isinstance(value, (bool, int, float, Shared))
+        or callable(value)
+        or hasattr(value, "__array__")
+    ):
+        raise SignatureError(
+            f"the slot {slot} of the rule {rule} starts at {value!r}",
+            f"{slot}=0.0, or {slot}=lambda w: w",
+            where,
+        )
 
 
 def _as_initial(old: Any, new: Any) -> Any:
@@ -171,6 +278,12 @@ def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
                 "w, the parameter, or g, its gradient: a rule rewrites its first argument",
                 where,
             )
+        elif p.name in ("rng", "step"):
+            raise SignatureError(
+                f"the rule {name} takes {p.name} before *, where its slots are",
+                f"{p.name} after *",
+                where,
+            )
         elif p.default is kinds.empty:
             raise SignatureError(
                 f"the slot {p.name} of the rule {name} has no initial value",
@@ -178,21 +291,37 @@ def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
                 where,
             )
         else:
+            check_start(name, p.name, p.default, where)
             slots[p.name] = p.default
     if not takes:
         raise SignatureError(f"the rule {name} takes no arrays", "def rule(w, g, …)", where)
-    step = keywords.pop("step", None)
+    step = _first_step(name, keywords.pop("step"), where) if "step" in keywords else None
     rng = keywords.pop("rng", None)
+    plain = (bool, int, float, np.generic, Schedule, PerParam)
     equation = Equation(
         function,
         name,
         tuple(takes),
         slots,
         keywords,
-        1 if isinstance(step, Required) else step,
+        step,
         rng,
+        numbers=frozenset(k for k, v in keywords.items() if isinstance(v, plain)),
     )
     return equation.with_domain(domain) if domain is not None else equation
+
+
+def _first_step(rule: str, step: Any, where: str | None) -> int:
+    """What `step` counts from."""
+    if isinstance(step, Required):
+        return 1
+    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 0:
+        return int(step)
+    raise SignatureError(
+        f"the clock of the rule {rule} starts at step={step!r}, which is no count",
+        "another name for a step size (lr): step counts updates, from 1 or 0",
+        where,
+    )
 
 
 def initial(value: Any, w: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

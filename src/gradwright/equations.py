@@ -1,12 +1,12 @@
 """Equations in a row: what they declare together, and (w, g) threaded through them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from .equation import Equation, Shared
+from .equation import Equation, Shared, check_number
 from .errors import SignatureError
 
 
@@ -122,16 +122,34 @@ class Equations:
         """The default seed; REQUIRED where there is none, ``None`` where nothing is drawn."""
         return next((e.rng for e in self.equations if e.rng is not None), None)
 
-    def check_names(self, keywords: Mapping[str, Any]) -> None:
+    def check_names(self, keywords: Iterable[str]) -> None:
         """Raise unless every keyword is one of the rule's."""
-        known = {*self._keywords, *self._slots, *(n for e in self.equations for n in e.keywords)}
-        known |= {"rng"} if self.seed is not None else set()
         for name in keywords:
-            if name not in known:
+            if name not in self._known:
                 raise SignatureError(
                     f"{self.name} has no keyword {name}",
-                    f"one of {', '.join(sorted(known)) or 'none'}",
+                    f"one of {', '.join(sorted(self._known)) or 'none'}",
                 )
+
+    @cached_property
+    def _known(self) -> set[str]:
+        """What may be given when an optimizer is made."""
+        known = {*self._keywords, *self._slots, *(n for e in self.equations for n in e.keywords)}
+        return known | ({"rng"} if self.seed is not None else set())
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """The hyperparameters that were declared with a number."""
+        return frozenset(
+            name
+            for name, readers in self._keywords.items()
+            if all(local in self.equations[k].numbers for k, local in readers)
+        )
+
+    def check_numbers(self, keywords: Mapping[str, Any]) -> None:
+        """Raise where a number was declared, and something else is given."""
+        for name in self.numbers & set(keywords):
+            check_number(self.name, name, keywords[name])
 
     def compute(
         self,

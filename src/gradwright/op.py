@@ -16,7 +16,7 @@ from .errors import GradwrightError, SignatureError, TraceError
 from .function import Function, apply
 from .graph import Graph
 from .own import OwnRule, check
-from .signature import Layout, Signature
+from .signature import Layout, Signature, plain
 from .trace import Specialise, Tracer, lift, strong, trace
 from .trace.specialise import Specialising
 from .trace.tracer import concrete, graph_of
@@ -374,4 +374,4 @@ def op(function: Callable[P, Any], /) -> Op[P]:
     >>> gelu(np.float32([0, 1])).round(4)
     array([0.    , 0.8412], dtype=float32)
     """
-    return Op(function)
+    return Op(plain(function))

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import targets, tree
 from .body import TotalNeeded, collected, totals_known
-from .equation import Given, PerParam, Required, Shared, initial
+from .equation import Given, PerParam, Required, Shared, check_number, initial
 from .errors import SignatureError, StateError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
@@ -79,6 +79,7 @@ def check_step(rule: Rule[Any], now: Mapping[str, Any]) -> None:
 def check_group(rule: Rule[Any], own: Mapping[str, Any]) -> None:
     """Raise unless every keyword of a group is the rule's, and may differ by group."""
     rule.check_names(own)
+    rule.check_numbers(own)
     _refuse_state(rule, own, rule.shared_slots, "is one for all groups")
 
 
@@ -127,10 +128,11 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
         if type(value) is float:  # nothing to work out
             found[name] = value
             continue
+        source = ""
         if isinstance(value, PerParam):
-            value = value.function(entry.name, entry.w)
+            source, value = f"gw.per_param for {entry.name}", value.function(entry.name, entry.w)
         if isinstance(value, Schedule):
-            value = value(count)
+            source, value = f"the schedule {value!r}", value(count)
         if isinstance(value, Given):
             raise SignatureError(
                 f"{entry.rule.name}: {name} arrives at every step, and did not",
@@ -140,6 +142,8 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
             raise SignatureError(
                 f"{entry.rule.name} has no value for {name}", f"{name}=… when the optimizer is made"
             )
+        if name in entry.rule.numbers:
+            check_number(entry.rule.name, name, value, source)
         found[name] = number(value)
     return found
 
@@ -176,17 +180,17 @@ def prepare(
 ) -> tuple[list[Ready], dict[str, float]]:
     """All of a step but its last part: sums over parameters, numbers, new shared slots."""
     if len(entries) == 1 and not shared:
+        entries[0].rule.renew()
         part = _part(entries[0], count, seed, shared, runner)
         return advance([part], runner.run, runner.numbers, runner.add, entries[0].rule.name), {}
     made: list[Any] = [None] * len(entries)
     new_shared = dict(shared)
-        entries[0].rule.renew()
     for rule in {id(e.rule): e.rule for e in entries}.values():
+        rule.renew()
         mine = [k for k, e in enumerate(entries) if e.rule is rule]
         parts = [_part(entries[k], count, seed, shared, runner) for k in mine]
         got = advance(parts, runner.run, runner.numbers, runner.add, rule.name)
         for k, ready in zip(mine, got, strict=True):
-        rule.renew()
             made[k] = ready
         new_shared |= _agreed(rule, [r.shared for r in got])
     return made, new_shared

@@ -73,6 +73,12 @@ class Rule(Equations, Capturing, Generic[P]):
         self._plans: Specialising[Plan] = Specialising()  # others once an equation is traced anew
         self._plans_of_floats: dict[tuple[Meta, ...], Plan] = {}  # where every keyword is a float
 
+    def __copy__(self) -> "Rule[P]":
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Rule[P]":
+        return self
+
     def __repr__(self) -> str:
         hypers = [f"{k}={v!r}" for k, v in self.hyperparams.items()]
         return f"<rule {self.name}({', '.join([*self.slots, '*', *hypers])})>"
@@ -126,12 +132,6 @@ class Rule(Equations, Capturing, Generic[P]):
         return one_step(self, arrays, keywords)
 
     # --- one trace for every rank and dtype ---
-    def part(
-        self,
-        name: str,
-        arrays: tuple[Any, ...],
-        keywords: Mapping[str, Any],
-        shared: Sequence[Any],
     def renew(self) -> None:
         """Drop what was traced, if something that an equation captured was bound anew.
 
@@ -141,6 +141,12 @@ class Rule(Equations, Capturing, Generic[P]):
             self._plans, self._captures = Specialising(), Captures()
             self._plans_of_floats.clear()
 
+    def part(
+        self,
+        name: str,
+        arrays: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        shared: Sequence[Any],
         identity: int,
         step: Any,
         seed: Any,
@@ -197,13 +203,13 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def example_plan(self, rank: int = 1) -> Plan:
         """The plan of the rule for float32 parameters of a rank, to look at."""
+        self.renew()
         metas, given, layout = self._example(rank)
         return self._plan_for(metas, given, layout)
 
     def _example(self, rank: int) -> tuple[list[Meta], list[Meta], Layout]:
         keywords = {name: _typical(value) for name, value in self.hyperparams.items()}
         leaves, layout = layout_of(keywords)
-        self.renew()
         w = np.ones((3,) * rank, np.float32)
         slots = [initial(self.initial(slot), w) for slot in self.own_slots]
         metas = [Meta(a.shape, a.dtype.name) for a in (w, w, *slots)]
@@ -229,7 +235,15 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def _bound(self, target: str) -> Any:
         self.check_update()
-        return import_module(f"{targets.__name__}.{target}.optimizer").bind(self)
+        try:
+            module = import_module(f"{targets.__name__}.{target}.optimizer")
+        except ModuleNotFoundError as error:
+            if error.name != target:
+                raise
+            raise GradwrightError(
+                f"{target} is not installed", f"pip install 'gradwright[{target}]'"
+            ) from None
+        return module.bind(self)
 
     @cached_property
     def numpy(self) -> Any:

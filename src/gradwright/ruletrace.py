@@ -6,6 +6,7 @@ from typing import Any
 
 from . import plan as planning
 from . import tree
+from .equation import shown
 from .equations import Equations
 from .errors import SignatureError
 from .graph import WEAK, Graph
@@ -107,8 +108,8 @@ class Tracing:
         )
         if x.ndim > like.ndim or clash:
             raise SignatureError(
-                f"{self.rule.name} gives {name} {x.ndim} dimensions {_sizes(x)}, it has "
-                f"{like.ndim} {_sizes(like)}",
+                f"{self.rule.name} gives {name} {x.ndim} dimensions {shown(x.dims)}, it has "
+                f"{like.ndim} {shown(like.dims)}",
                 "a value of the same shape",
             )
         if not meta.dtype.startswith(("float", "bfloat")) and x.dtype.kind == "f":
@@ -127,7 +128,3 @@ def _split(pairs: Sequence[tuple[str, Meta]]) -> tuple[list[str], list[Meta]]:
 
 def _input(graph: Graph, name: str, dtype: str) -> Tracer:
     return Tracer(graph, graph.input(name.replace(".", "_"), (), dtype))
-
-
-def _sizes(x: Tracer) -> str:
-    return f"({', '.join(str(d) if isinstance(d, int) else '?' for d in x.dims)})"

@@ -282,10 +282,9 @@ def explain_rule(rule: Rule[Any]) -> str:
         hypers.append("rng=" + ("<seed>" if isinstance(rule.seed, Required) else str(rule.seed)))
     domains = [e.domain.text for e in rule.equations if e.domain is not None]
     slots = [f"{s} (starts at {_plain(rule.initial(s))})" for s in rule.slots]
+    draws = _draws(rule)
     rows = [
-        ("draws", "ε is normal, u uniform: new for every element and step")
-        if rule.seed is not None
-        else None,
+        ("draws", f"{draws}: new for every element and step") if draws else None,
         ("domain", ", ".join(domains)) if domains else None,
         ("slots", ", ".join(slots) or "none"),
         ("keywords", ", ".join(hypers) or "none"),
@@ -293,6 +292,23 @@ def explain_rule(rule: Rule[Any]) -> str:
     ]
     body = [f"  {name:<9} {text}" for name, text in filter(None, rows)]
     return "\n".join([rule.name, *(f"  {line}" for line in rule_lines(rule)), *body])
+
+
+_DRAWN = {"ε": "ε is normal", "u": "u is uniform", "bits": "bits are 32 random ones"}
+
+
+def _draws(rule: Rule[Any]) -> str:
+    """What the signs of a rule's random numbers mean."""
+    plan = None if rule.seed is None else _plan(rule, 1) or _plan(rule, 2)
+    if plan is None:
+        return ""
+    symbols = plan.graph.symbols.values()
+    drawn = [
+        text
+        for sign, text in _DRAWN.items()
+        if any(name.rstrip("0123456789") == sign for name in symbols)
+    ]
+    return ", ".join(drawn)
 
 
 def _plain(value: Any) -> str:

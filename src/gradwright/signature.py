@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from . import tree
 from .errors import SignatureError
 
@@ -55,6 +57,24 @@ class Layout:
 
 def _identifier(path: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in path)
+
+
+def plain(function: Any) -> Callable[..., Any]:
+    """A function whose parameters are its arrays: those of NumPy's are out, where, dtype, …"""
+    is_ufunc = isinstance(function, np.ufunc)
+    if not is_ufunc and not (getattr(function, "__module__", "") or "").startswith("numpy"):
+        return function  # type: ignore[no-any-return]
+
+    def applied(*args: Any) -> Any:
+        return function(*args)
+
+    applied.__name__ = applied.__qualname__ = function.__name__
+    applied.__doc__ = function.__doc__
+    if is_ufunc:
+        names = ["x"] if function.nin == 1 else [f"x{k + 1}" for k in range(function.nin)]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        applied.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    return applied
 
 
 class Signature:

@@ -12,12 +12,13 @@ from .derive import backward, forward
 from .errors import SignatureError, TraceError
 from .graph import Graph
 from .op import Op
+from .signature import plain
 from .trace import Tracer, lift
 from .trace.tracer import here, is_float, node
 
 np: Any = numpy  # applied to tracers, which its stubs do not know
 
-Argnums = int | tuple[int, ...]
+Argnums = int | tuple[int, ...] | list[int]
 
 
 def _variables(
@@ -48,8 +49,8 @@ def _environment(graph: Graph) -> dict[int, Tracer]:
 
 
 def _positions(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
-    asked = argnums if isinstance(argnums, tuple) else (argnums,)
-    if any(not -count <= k < count for k in asked):
+    asked = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
+    if any(not isinstance(k, int) or not -count <= k < count for k in asked):
         raise SignatureError(
             f"argnums={argnums!r} of {name}, which was called with {count} arguments",
             "a position among them",
@@ -68,7 +69,7 @@ def _derivative(
     function: Callable[..., Any], argnums: Argnums, combine: Callable[[Any, Any], Any]
 ) -> Op[Any]:
     name = getattr(function, "__name__", "f")
-    function = _plain(function)
+    function = plain(function)
 
     @functools.wraps(function)
     def body(*args: Any, **options: Any) -> Any:
@@ -92,7 +93,7 @@ def _derivative(
             tree.unflatten(spec, [next(back) for _ in range(tree.leaves_of(spec))])
             for spec in (tree.flatten(args[k])[1] for k in positions)
         ]
-        return combine(out, tuple(parts) if isinstance(argnums, tuple) else parts[0])
+        return combine(out, parts[0] if isinstance(argnums, int) else tuple(parts))
 
     return Op(body)
 
@@ -152,7 +153,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
         )
 
     pull = Op(pull_body)
-    run = function if isinstance(function, Op) else Op(_plain(function))
+    run = function if isinstance(function, Op) else Op(plain(function))
     return run(*primals), lambda ct: pull(ct, *primals)
 
 
@@ -191,12 +192,6 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
 
 def _no_fit(seeds: str, like: str) -> Callable[[str], SignatureError]:
     return lambda what: SignatureError(f"the {seeds} have {what}", f"{seeds} like the {like}")
-
-
-def _plain(function: Any) -> Callable[..., Any]:
-    """A function whose parameters are its arrays: those of NumPy's are out, where, dtype, …"""
-    numpys = isinstance(function, np.ufunc) or (function.__module__ or "").startswith("numpy")
-    return (lambda *args: function(*args)) if numpys else function
 
 
 def stop_gradient(x: Any, /) -> Any:

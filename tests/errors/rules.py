@@ -1,6 +1,8 @@
 """Update rules, their optimizers and their files that cannot be."""
 
 import json
+import sys
+from unittest import mock
 
 import numpy as np
 from errors.case import case
@@ -25,6 +27,41 @@ def stepped(function, w=None, **keywords):
 
 def too_few(w, g, m=0.0, v=0.0):
     return w - g, m
+
+
+def lazy(w, g, m=None):
+    return w, m
+
+
+def forgets(w, g, m=0.0):
+    np.add(w, m)
+
+
+def only_w(w, g, m=0.0):
+    return w - g
+
+
+def before_the_star(w, g, lr=0.1):
+    return w - lr * g
+
+
+def a_pair(w, g):
+    return w, g
+
+
+def misspelt():
+    optimizer = made(rules.sgd)
+    optimizer.param_groups[0]["lrr"] = 1
+    optimizer.step(V)
+
+
+def without(framework):
+    """Bind a rule where a framework is not installed."""
+    at = f"gradwright.targets.{framework}"
+    with mock.patch.dict(sys.modules, {framework: None}):
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"{at}.")]:
+            del sys.modules[name]
+        _ = rules.sgd().torch if framework == "torch" else rules.sgd().tf1
 
 
 def unknown(w, g, m=0.0):
@@ -132,6 +169,19 @@ CASES = [
          "w, the parameter, or g, its gradient"),
     case(lambda: gw.rule(lambda w, g, m: w), "the slot m of the rule <lambda> has no initial value",
          "m=0.0, or m=lambda w: w"),
+    case(lambda: gw.rule(lazy), "the slot m of the rule lazy starts at None", "m=lambda w: w"),
+    case(lambda: gw.rule(lambda w, g, m="0": w), "the slot m of the rule <lambda> starts at '0'"),
+    case(lambda: rules.momentum(m=[0]), "the slot m of the rule momentum starts at [0]"),
+    case(lambda: gw.rule(lambda w, g, rng: w), "the rule <lambda> takes rng before *", "rng after"),
+    case(lambda: gw.rule(lambda w, g, step=1: w), "takes step before *, where", "step after *"),
+    case(lambda: gw.rule(lambda w, g, *, step=0.1: w), "starts at step=0.1, which is no count",
+         "another name for a step size (lr): step counts updates"),
+    case(lambda: gw.rule(lambda w, g, *, step=True: w), "starts at step=True"),
+    case(lambda: gw.rule(lambda w, g, *, step=-1: w), "starts at step=-1"),
+    case(lambda: gw.rule(lambda w, g, *, step=None: w), "starts at step=None"),
+    case(lambda: gw.rule(domain="[1, 0)")(wants), "domain='[1, 0)' has nothing between its bounds",
+         "low < high"),
+    case(lambda: gw.rule(domain="(1, 1)")(wants), "domain='(1, 1)' has nothing between"),
     case(lambda: gw.rule(domain="0 to 1")(wants), "domain='0 to 1'", "[0, bound)"),
     case(lambda: gw.rule(domain="[0, top)")(wants), "the bound 'top' of a domain is no hyper",
          "one of lr, value, or a number"),
@@ -155,7 +205,16 @@ CASES = [
          "gw.partition of rules with different options", ".options(…)"),
     case(lambda: rules.sgd.keras, "sgd.keras is not in this version", "rule.tf1 in tf.function"),
     case(lambda: rules.sgd.optax, "sgd.optax is not in this version", "rule.numpy"),
+    case(lambda: without("torch"), "torch is not installed", "pip install 'gradwright[torch]'"),
+    case(lambda: without("tensorflow"), "tensorflow is not installed",
+         "pip install 'gradwright[tensorflow]'"),
     # making an optimizer
+    case(lambda: made(rules.sgd, lr="abc"), "sgd: lr is 'abc', where a number is expected",
+         "a number, gw.schedules.of(f) for a function of the count, or gw.per_param(f)"),
+    case(lambda: rules.sgd(lr=None), "sgd: lr is None, where a number is expected"),
+    case(lambda: rules.adam(b1=[0.9]), "adam: b1 is [0.9], where a number is expected"),
+    case(lambda: made(rules.sgd, lr=lambda k: 0.1), "sgd: lr is <function", "gw.schedules.of(f)"),
+    case(lambda: made(rules.sgd, [{"params": V.copy(), "lr": np.sqrt}]), "sgd: lr is <ufunc"),
     case(lambda: rules.clip.numpy(V), "clip rewrites g, and nothing applies it to w",
          "gw.chain(clip, gw.rules.sgd); or (w, g) in that order", where=False),
     case(lambda: made(gw.rule(lambda g, w: w)), "<lambda> rewrites g, and nothing applies it to w"),
@@ -181,6 +240,12 @@ CASES = [
     case(lambda: stepped(wants), "wants has no value for lr", "lr=… when the optimizer is made"),
     case(lambda: stepped(wants, lr=1.0), "wants: value arrives at every step, and did not",
          "optimizer.step(…, value=…)"),
+    case(lambda: made(rules.sgd).step(V, lr="x"), "sgd: lr is 'x', where a number is expected"),
+    case(lambda: made(rules.sgd, lr=gw.schedules.of(lambda k: "x")).step(V),
+         "sgd: lr is 'x', from the schedule of(<lambda>), where a number"),
+    case(lambda: made(rules.sgd, lr=gw.per_param(lambda name, w: None)).step(V),
+         "sgd: lr is None, from gw.per_param for w, where a number"),
+    case(misspelt, "sgd has no keyword lrr", "one of lr"),
     case(lambda: made(rules.momentum).step(V, m=1.0), "momentum: m starts when the optimizer is",
          "m=… when the optimizer is made"),
     case(lambda: made(rules.sgd).step([V]), "the gradient of w is a list", "a NumPy array, or"),
@@ -192,12 +257,21 @@ CASES = [
     case(lambda: made(rules.sgd, [{"params": V.copy()}]).step(V), "grads has no list of 1, one"),
     case(lambda: made(rules.sgd).step(M), "the gradient of w has shape (2, 3), the parameter (3,)"),
     case(lambda: made(rules.sgd).step(np.arange(3)), "the gradient of w is int64", "a float array"),
-    case(lambda: stepped(too_few), "too_few returns 2 values, it has 2 slots (m, v)",
+    case(lambda: stepped(forgets), "forgets returns None", "return w, m"),
+    case(lambda: stepped(only_w), "only_w returns 1 value, expected 2: w, m", "return w, m, or w"),
+    case(lambda: stepped(before_the_star), "before_the_star returns 1 value, expected 2: w, lr",
+         "hyperparameters after *: def before_the_star(w, g, *, lr=0.1)"),
+    case(lambda: stepped(a_pair), "a_pair returns 2 values, expected 1: w", "return w; a slot is"),
+    case(lambda: stepped(too_few), "too_few returns 2 values, expected 3: w, m, v",
          "return w, m, v, or w and a dict of the slots that change"),
     case(lambda: stepped(unknown), "unknown returns a value for n, which is no slot of it",
          "its slots: m"),
     case(lambda: stepped(lambda w, g: w[None]), "gives w 2 dimensions (1, ?), it has 1 (?)",
          "a value of the same shape"),
+    case(lambda: stepped(lambda w, g, m=0.0: (w, w[None])), "gives m 2 dimensions (1, ?), it has"),
+    case(lambda: stepped(lambda w, g: np.mean(w, axis=0), M.copy()),
+         "gives w 1 dimensions (?), it has 2 (?, ?)", "a value of the same shape"),
+    case(lambda: stepped(lambda w, g: np.linalg.norm(w)), "gives w 0 dimensions (), it has 1 (?)"),
     case(lambda: stepped(lambda w, g: w[:2]), "gives w of w the shape (2,), it is (3,)"),
     case(lambda: stepped(lambda w, g, n=lambda w: np.arange(3): (w, n + 0.5)),
          "gives n a float64 value, it is int64", ".astype(np.int64)"),

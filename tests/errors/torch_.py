@@ -45,6 +45,12 @@ def sparse_gradient():
     optimizer.step()
 
 
+def misspelt(key):
+    optimizer = made(rules.sgd)
+    optimizer.param_groups[0][key] = 1
+    optimizer.step()
+
+
 def swapped():
     w = parameter()
     optimizer = made(gw.chain(rules.sgd, rules.ema), [w])
@@ -142,6 +148,8 @@ CASES = [
          "a rule was called with torch.complex64", "dense tensors"),
     case(lambda: rules.sgd(parameter(), V), "a rule was called with a tensor that requires a grad",
          "w.detach()"),
+    case(lambda: misspelt("lrr"), "a param group has 'lrr', which sgd does not read", "lr, if"),
+    case(lambda: made(rules.sgd, lr=lambda k: 0.1), "sgd: lr is <function", "gw.schedules.of(f)"),
     # states
     case(lambda: loaded(made(rules.sgd), torch.optim.SGD([parameter()], lr=0.1).state_dict()),
          "the state is no gradwright optimizer's", "opt.state_dict() gave"),

@@ -42,21 +42,36 @@ NEAREST = {
 }
 
 
+_ARITHMETIC = "an expression of NumPy's arithmetic (`gradwright primitives` lists what there is)"
+_OTHERWISE = {"linalg": "an expression of @, np.einsum and np.linalg.norm"}
+
+
 def unsupported(name: str) -> TraceError:
     """The error for a function that is no primitive, with its nearest equivalent."""
-    known = [p for p, row in PRIMITIVES.items() if row.module == "numpy"]
-    known += [f.__name__ for f in FUNCTIONS if hasattr(f, "__name__")]
-    close = difflib.get_close_matches(name, known, n=1)
+    module, _, _ = name.rpartition(".")
+    known = [p for p, row in PRIMITIVES.items() if row.module == "numpy" and not module]
+    functions = [_name_of(f) for f in FUNCTIONS if not isinstance(f, tuple)]
+    known += [f for f in functions if f.rpartition(".")[0] == module]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8 if module else 0.6)
     cure = NEAREST.get(name) or (f"np.{close[0]}, if that is meant" if close else "")
     return TraceError(
         f"np.{name} is no primitive and no composition of them",
-        cure or "an expression of NumPy's arithmetic (`gradwright primitives` lists what there is)",
+        cure or _OTHERWISE.get(module, _ARITHMETIC),
     )
+
+
+def _name_of(function: Any) -> str:
+    """A function's name in NumPy, ``linalg.inv``; ``add.reduce`` of a ufunc's methods."""
+    if isinstance(function, tuple):
+        return ".".join(function)
+    module = getattr(function, "__module__", None) or ""
+    inner = module.removeprefix("numpy").lstrip(".") if module.startswith("numpy.") else ""
+    return f"{inner}.{function.__name__}" if inner else str(function.__name__)
 
 
 def call_function(function: Any, args: Any, kwargs: Any) -> Any:
     """Apply a NumPy function to tracers."""
-    name = ".".join(function) if isinstance(function, tuple) else function.__name__
+    name = _name_of(function)
     handler = FUNCTIONS.get(function)
     if handler is None:
         raise unsupported(name)
@@ -157,6 +172,16 @@ class Tracer(NDArrayOperatorsMixin):
                 "NumPy's function (np.sqrt, not math.sqrt)",
             )
         )
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        value = concrete(
+            self,
+            f"an array is formatted with {spec!r} while it has no numbers",
+            "gw.record(name, x) to keep its values; with gw.eager(): … to print them",
+        )
+        return format(value, spec)
 
     def __complex__(self) -> complex:
         raise TraceError("complex numbers cannot be traced yet", "real and imaginary parts")

@@ -1,5 +1,6 @@
 """Optimizers of NumPy arrays: groups, clocks, checkpoints; the arrays are changed in place."""
 
+import copy
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,6 +85,7 @@ class Parameter:
         self.summed = None if entry["summed"] is None else np.array(entry["summed"])
 
 
+_PARAMS = frozenset({"params"})  # what a group has beside keywords of the rule
 Live: TypeAlias = Sequence[tuple[Parameter, Array]]
 
 
@@ -98,6 +100,7 @@ class Optimizer:
 
     def __init__(self, params: Any, /, **keywords: Any) -> None:
         preset = self.rule.preset(keywords)
+        preset.check_numbers(preset.hyperparams)
         self._preset = preset
         self._seed = checked_seed(preset, preset.seed)
         self.steps = 0
@@ -114,6 +117,14 @@ class Optimizer:
         for group in params if self._grouped else [{"params": params}]:
             self.add_param_group(group)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Optimizer":
+        """A copy with arrays of its own; what the rule says and what was traced serves both."""
+        for value in (*self._preset.hyperparams.values(), *(p.prepared for p in self._parameters)):
+            memo[id(value)] = value
+        made = memo[id(self)] = type(self).__new__(type(self))
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
     # --- parameters ---
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with keywords of their own; they start at their first step."""
@@ -126,7 +137,8 @@ class Optimizer:
         new: list[Parameter] = []
         for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
             name = name or "w"
-            if self._grouped and self.param_groups:
+            taken = any(p.name == name for p in self._parameters)
+            if self.param_groups and (self._grouped or taken):
                 name = f"{at}.{name}"
             array = _writable(leaf, name)
             _apart(array, name, [*self._parameters, *new])
@@ -150,6 +162,8 @@ class Optimizer:
         if self._swapped is not None:
             raise SwappedError(self._swapped)
         check_step(self._preset, now)
+        for group in self.param_groups:
+            self._preset.check_names(group.keys() - _PARAMS)
         gradients = self._matched(grads)
         if self._preset.settings.skip_nonfinite and not all(
             np.isfinite(g).all() for g in gradients if g is not None
@@ -213,7 +227,11 @@ class Optimizer:
         """A step by what an earlier one prepared, if only numbers have changed since."""
         found: list[Ready] = []
         known: dict[Any, Any] = {}
+        rule = None
         for (p, _), e in zip(live, entries, strict=True):
+            if e.rule is not rule:
+                rule = e.rule
+                rule.renew()
             ready = None if p.prepared is None else p.prepared(e, self._seed or 0, known)
             if ready is None:
                 return None
@@ -227,11 +245,7 @@ class Optimizer:
             return group
         changed = {k: v for k, v in group.items() if k != "params"}
         default = self._preset.hyperparams
-        rule = None
         own = {k: v for k, v in changed.items() if k not in default or v is not default[k]}
-            if e.rule is not rule:
-                rule = e.rule
-                rule.renew()
         return self._preset.given_to(parameter.rule, own)
 
     @property

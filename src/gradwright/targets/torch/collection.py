@@ -36,6 +36,7 @@ class Collection(torch.optim.Optimizer):
 
     def __init__(self, params: Any, /, **keywords: Any) -> None:
         preset = self._preset = self.rule.preset(keywords)
+        preset.check_numbers(preset.hyperparams)
         self._seed = checked_seed(preset, preset.seed)
         self.steps = 0
         self._groups: list[Group] = []
@@ -133,8 +134,6 @@ class Collection(torch.optim.Optimizer):
         }
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Collection":
-        for rule in (self._preset, *(group.rule for group in self._groups)):
-            memo[id(rule)] = rule  # what was traced serves the copy too
         made = memo[id(self)] = type(self).__new__(type(self))
         made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return made

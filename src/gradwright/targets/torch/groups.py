@@ -6,6 +6,7 @@ group (of `per_param`, that of the group's first parameter). Whoever writes anot
 group takes over: it holds for all the group's parameters from then on.
 """
 
+import difflib
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,15 @@ NOTES = (
     "params param_names name differentiable initial_lr max_lr min_lr max_momentum base_momentum"
 ).split()
 
+# What else torch's own optimizers have in their groups, or its schedulers read or write there.
+_TORCHS = (
+    "lr betas momentum eps weight_decay dampening nesterov maximize foreach capturable fused "
+    "amsgrad alpha centered rho etas step_sizes lambd t0 lr_decay swa_lr swa_momentum base_lr "
+    "last_lr decoupled_weight_decay ns_steps adjust_lr_fn lr_scale"
+).split()
+
+_FOREIGN = frozenset([*NOTES, *ALIASES, *_TORCHS])
+
 Options = MutableMapping[str, Any]  # a param group of torch
 
 
@@ -45,8 +55,19 @@ class Group:
         """The hyperparameters that change by themselves."""
         return [k for k, v in self.sources.items() if isinstance(v, (Schedule, PerParam))]
 
+    def check(self, options: Options) -> None:
+        """Raise where a key is a keyword of the rule, misspelt; notes of others may be there."""
+        known = self.rule.hyperparams
+        for key in options.keys() - known.keys() - _FOREIGN:
+            if close := difflib.get_close_matches(key, known, 1, 0.75):
+                raise SignatureError(
+                    f"a param group has {key!r}, which {self.rule.name} does not read",
+                    f"{close[0]}, if that is meant",
+                )
+
     def follow(self, options: Options) -> None:
         """Let the numbers win that somebody else wrote into the param group."""
+        self.check(options)
         for alias, names in self._aliases(options):
             if alias in self.shown and _differs(options[alias], self.shown[alias]):
                 values = options[alias] if len(names) > 1 else [options[alias]]
