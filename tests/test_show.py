@@ -232,3 +232,18 @@ def test_docstrings_and_names_are_the_users():
     assert rules.sgd.__doc__.startswith("Descend along the gradient: w ← w − lr·g.")
     assert rules.sgd.numpy.__name__ == "sgd" and rules.sgd.numpy.__doc__ == rules.sgd.__doc__
     assert bump.__name__ == "bump" and bump.__wrapped__(0.0) == 1.0
+
+
+def test_an_op_is_shown_for_what_it_was_used_on():
+    @gw.op
+    def loss(W, x, y):
+        return np.mean(np.sum((x @ W - y) ** 2, axis=1))
+
+    assert "x @ W" in loss.explain()  # matrices, where vectors do not fit
+
+    @gw.op
+    def linear(p):
+        return p["a"] * p["b"]
+
+    linear({"a": np.ones(2), "b": np.ones(2)})
+    assert "linear(p_a, p_b) = p_a·p_b" in linear.explain()

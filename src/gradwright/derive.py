@@ -32,7 +32,7 @@ def refused(graph: Graph, wrt: Sequence[int], smooth: Sequence[int]) -> dict[int
     live = graph.live([graph.outputs[k] for k in smooth])
     calls = [graph.nodes[i] for i in live if graph.nodes[i].prim == "call"]
     asked = [(n.args[k], why) for n in calls for k, why in n["function"].refused.items()]
-    found = {}
+    found: dict[int, Any] = {}
     for k in wrt if asked else ():
         reached = _reached(graph, live, [graph.inputs[k]])
         found.update((k, why) for i, why in reversed(asked) if i in reached)

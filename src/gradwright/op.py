@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -288,8 +288,19 @@ class Op(Capturing, Generic[P]):
             "the op called in a layer's call()",
         )
 
-    def example(self, rank: int = 1) -> Traced:
-        """The op traced on float32 arrays, to look at."""
+    def example(self) -> Traced:
+        """The op as it was first used; before that on float32 vectors, else matrices."""
+        if (made := self._made.first()) is not None:
+            return made
+        for rank in (1, 2):
+            with suppress(GradwrightError, ArithmeticError, LookupError, TypeError, ValueError):
+                return self._on_floats(rank)
+        raise SignatureError(
+            f"{self.name} takes no plain vectors or matrices, so nothing is known to show it for",
+            f"one call of {self.name} on arrays of yours, then this",
+        )
+
+    def _on_floats(self, rank: int) -> Traced:
         leaves, layout = self._placeholders()
         metas = [
             Meta((None,) * rank, "float32") if leaf is None else number_meta(leaf)
@@ -308,7 +319,7 @@ class Op(Capturing, Generic[P]):
         return [None if leaf is hole else leaf for leaf in leaves], layout
 
     def source(self, target: str = "numpy", /) -> str:
-        """The op as source of one target, for float32 vectors."""
+        """The op as source of one target, for the arrays that it was first used on."""
         spelling = targets.spelling(target)
         return emit.source(self.example().function.primal, self.name, spelling)
 

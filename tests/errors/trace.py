@@ -310,6 +310,8 @@ CASES = [
          "the vjp of wide gives an array of shape () for the argument x of shape", "one cotangent"),
     case(lambda: gw.grad(lambda x, y: np.sum(crossed(x, y)))(V, V[:1]),
          f"a derivative has shape (1,) where its argument has ({V.size},)", "one cotangent of the"),
+    case(lambda: gw.op(lambda p: p["W"] * 2).explain(), "takes no plain vectors or matrices",
+         "on arrays of yours, then this"),
     case(soft_partials, "partials of soft, which is not elementwise: its max makes a result",
          "@….vjp with (g, …) -> one cotangent"),
     case(lambda: gw.jvp(clipped, (V,), (V,)), "forward mode of clipped: its vjp is not linear",

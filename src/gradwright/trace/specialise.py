@@ -19,6 +19,10 @@ class Specialising(Generic[T]):
     def __len__(self) -> int:
         return len(self._made)
 
+    def first(self) -> T | None:
+        """What was made first, if anything was."""
+        return next(iter(self._made.values()), None)
+
     def get(
         self,
         kind: Hashable,

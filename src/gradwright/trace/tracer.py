@@ -238,13 +238,13 @@ class Tracer(NDArrayOperatorsMixin):
         return FUNCTIONS[operator.getitem](self, index)
 
     def __pow__(self, exponent: Any) -> "Tracer":
-        """``x ** 2`` and ``x ** 0.5`` are a square and a root, as NumPy's operator has it."""
+        """``x ** 2``, ``x ** 0.5`` and ``x ** -1`` are what NumPy's operator makes of them."""
         y = lift(self.graph, exponent)
         value = y.node["value"] if y.node.prim == "const" and y.node.dtype in WEAK else None
         if value == 2:
             return elementwise("square", self)
-        if value == 0.5 and is_float(self.node.dtype):
-            return elementwise("sqrt", self)
+        if value in (0.5, -1) and is_float(self.node.dtype):
+            return elementwise("sqrt" if value == 0.5 else "reciprocal", self)
         return elementwise("power", self, y)
 
     # --- ndarray's methods ---
