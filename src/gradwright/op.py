@@ -61,6 +61,10 @@ def array_kind(values: Sequence[Any]) -> Hashable:
     return tuple([(x.dtype, x.ndim) for x in values])
 
 
+# What a function raises on arrays where it wants a dict, say.
+_OF_WRONG_KINDS = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
 class Meta(NamedTuple):
     """What is known of an argument before its values: ``None`` in a shape is not known."""
 
@@ -292,9 +296,13 @@ class Op(Capturing, Generic[P]):
         """The op as it was first used; before that on float32 vectors, else matrices."""
         if (made := self._made.first()) is not None:
             return made
-        for rank in (1, 2):
-            with suppress(GradwrightError, ArithmeticError, LookupError, TypeError, ValueError):
-                return self._on_floats(rank)
+        try:
+            return self._on_floats(1)
+        except (GradwrightError, *_OF_WRONG_KINDS) as error:
+            with suppress(GradwrightError, *_OF_WRONG_KINDS):
+                return self._on_floats(2)
+            if isinstance(error, GradwrightError):
+                raise
         raise SignatureError(
             f"{self.name} takes no plain vectors or matrices, so nothing is known to show it for",
             f"one call of {self.name} on arrays of yours, then this",
