@@ -48,14 +48,14 @@ def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
 def update(entries: Sequence[Entry], readies: Sequence[Ready], runner: Runner) -> Update:
     """Choose for each parameter what updates it, and compute all that can fail."""
     rest: dict[int, Result] = {}
-    by_kernel: list[int] = []
+    chosen: list[int] = []
     for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
-        if _by_kernel(entry, ready):
-            by_kernel.append(k)
+        if by_kernel(entry, ready):
+            chosen.append(k)
         else:
             rest[k] = result = finish(ready, runner.run)
             check_shapes(entry.name, entry.rule, [entry.w, *entry.slots], result)
-    return Update(entries, rest, _kernels(entries, readies, by_kernel))
+    return Update(entries, rest, _kernels(entries, readies, chosen))
 
 
 def _kernels(
@@ -73,7 +73,7 @@ def _kernels(
     return list(found.values())
 
 
-def _by_kernel(entry: Entry, ready: Ready) -> bool:
+def by_kernel(entry: Entry, ready: Ready) -> bool:
     """Whether a parameter is updated by machine code, as its rule's `engine` asks."""
     engine = entry.rule.settings.engine
     if engine == "numpy":

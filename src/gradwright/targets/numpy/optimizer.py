@@ -110,6 +110,7 @@ class Optimizer:
         self._shared = {
             s: value.initial for s in preset.slots if isinstance(value := preset.initial(s), Shared)
         }
+        self._known = {*_PARAMS, *preset.hyperparams}  # keys of a group that need no second look
         self._micro = 0
         self._swapped: str | None = None
         self._recorded: dict[str, Any] = {}
@@ -163,7 +164,8 @@ class Optimizer:
             raise SwappedError(self._swapped)
         check_step(self._preset, now)
         for group in self.param_groups:
-            self._preset.check_names(group.keys() - _PARAMS)
+            if not group.keys() <= self._known:
+                self._preset.check_names(group.keys() - _PARAMS)
         gradients = self._matched(grads)
         if self._preset.settings.skip_nonfinite and not all(
             np.isfinite(g).all() for g in gradients if g is not None
@@ -181,6 +183,8 @@ class Optimizer:
                 parameter.summed = None
 
     def _update(self, gradients: Sequence[Array | None], now: Mapping[str, Any]) -> None:
+        if not now and not is_eager() and self._by_numpy(gradients):
+            return
         live = [(p, g) for p, g in zip(self._parameters, gradients, strict=True) if g is not None]
         values = {k: self._each(k, v) for k, v in now.items()}
         entries = [
@@ -206,6 +210,29 @@ class Optimizer:
                 self._recorded.setdefault(name, {})[id(p)] = value
         self.steps += 1
 
+    def _by_numpy(self, gradients: Sequence[Array | None]) -> bool:
+        """Step as an earlier step prepared it, by NumPy, if only numbers have changed since."""
+        found = []
+        with np.errstate(all="ignore"):
+            for p, g in zip(self._parameters, gradients, strict=True):
+                if g is None:
+                    continue
+                p.rule.renew()
+                if p.prepared is None or not p.prepared.is_for(p.rule, g):
+                    return False
+                arrays, keywords = (p.array, g, *p.slots.values()), self._of_group(p)
+                new = p.prepared.by_numpy(arrays, p.identity, p.steps, keywords, self._seed or 0)
+                if new is None:
+                    return False
+                found.append((p, new))
+        for p, new in found:
+            for array, value in zip((p.array, *p.slots.values()), new, strict=True):
+                np.copyto(array, value)
+            p.steps += 1
+        self._recorded = {}
+        self.steps += 1
+        return True
+
     def _ready(self, live: Live, entries: Sequence[Entry], now: Mapping[str, Any]) -> Update:
         """The step, computed as far as it can fail."""
         if is_eager():
@@ -218,7 +245,7 @@ class Optimizer:
                 readies, shared = prepare(entries, self.steps, self._seed, self._shared, RUNNER)
             found = engines.update(entries, readies, RUNNER)
             for (p, _), e in zip(live, entries, strict=True):
-                if p.prepared is None or not p.prepared.is_for(e):
+                if p.prepared is None or not p.prepared.is_for(e.rule, e.g):
                     p.prepared = prepared(e, RUNNER)
         self._shared = {k: float(v) for k, v in shared.items()}
         return found

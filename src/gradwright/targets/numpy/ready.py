@@ -1,12 +1,14 @@
 """A parameter's step, prepared: what runs again while only numbers and the gradient change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...optimizer import Entry, Runner
 from ...plan import Part, Plan, Ready
+from ...rule import Rule
+from . import engines
 
 
 class Prepared(NamedTuple):
@@ -17,9 +19,24 @@ class Prepared(NamedTuple):
     numbers: Callable[..., Any]
     plan: Plan
     plans: Any  # of the rule, which has others once it is traced anew
+    final: Callable[..., Any] | None  # the last part, where NumPy runs it and nothing is recorded
 
-    def is_for(self, e: Entry) -> bool:
-        return e.g.dtype is self.dtype and e.rule._plans is self.plans
+    def is_for(self, rule: Rule[Any], g: np.ndarray[Any, Any]) -> bool:
+        return g.dtype is self.dtype and rule._plans is self.plans
+
+    def by_numpy(
+        self,
+        arrays: Sequence[Any],
+        identity: int,
+        steps: int,
+        keywords: Mapping[str, Any],
+        seed: int,
+    ) -> Any:
+        """The new w and slots; ``None`` if more than numbers is different now."""
+        values = [keywords[name] for name in self.keywords]
+        if self.final is None or any(type(v) is not float for v in values):
+            return None
+        return self.final(*arrays, identity, *self.numbers(*values, steps + 1, seed))
 
     def __call__(self, e: Entry, seed: int, known: dict[Any, Any]) -> Ready | None:
         """All but the last part of a step; ``None`` if more than numbers is different now.
@@ -27,7 +44,7 @@ class Prepared(NamedTuple):
         `known` are the numbers that other parameters of the step had, which may be the same.
         """
         values = tuple([e.values[name] for name in self.keywords])
-        if not self.is_for(e) or any(type(v) is not float for v in values):
+        if not self.is_for(e.rule, e.g) or any(type(v) is not float for v in values):
             return None
         key = self.plan, values, e.steps
         if (numbers := known.get(key)) is None:
@@ -46,7 +63,10 @@ def prepared(e: Entry, runner: Runner) -> Prepared | None:
         return None
     numbers = plan.stages[0].numbers
     run = runner.numbers(numbers) if numbers.outputs else _nothing
-    return Prepared(e.g.dtype, tuple(keywords), run, plan, e.rule._plans)
+    ready = Ready(Part(plan, e.name, arrays, e.identity, ()), (), ())
+    numpys = not plan.final.records and not engines.by_kernel(e, ready)
+    final = runner.run(plan.final) if numpys else None
+    return Prepared(e.g.dtype, tuple(keywords), run, plan, e.rule._plans, final)
 
 
 def _nothing(*numbers: Any) -> tuple[()]:
