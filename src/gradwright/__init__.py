@@ -3,11 +3,10 @@
 from . import rules, schedules, tf1
 from .annotations import Array, Rng
 from .body import global_sum, record
-from .compose import chain, partition, rule
+from .compose import Rule, chain, partition, rule
 from .equation import given, per_param, shared
 from .errors import CheckFailure, GradwrightError, SignatureError, StateError, TraceError
 from .op import Op, eager, op
-from .rule import Rule
 from .transforms import grad, jvp, stop_gradient, value_and_grad, vjp
 
 __all__ = [

@@ -6,7 +6,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, overload
 
 from .equation import read
 from .errors import SignatureError, StateError
-from .rule import DEFAULT, Precision, Rule
+from .rule import DEFAULT, Precision
+from .rule import Rule as Rule
 
 P = ParamSpec("P")
 

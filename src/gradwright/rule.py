@@ -1,10 +1,20 @@
 """Update rules: equations threaded through (w, g), traced once, bound to optimizers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Generic, Literal, ParamSpec
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    Unpack,
+)
 
 import numpy as np
 
@@ -51,6 +61,32 @@ class Options:
                 )
         if not isinstance(self.accumulate, int) or self.accumulate < 1:
             raise SignatureError(f"accumulate={self.accumulate!r}", "a number of steps, at least 1")
+
+
+class OptionNames(TypedDict, total=False):
+    """The same, as keywords."""
+
+    engine: str
+    sparse: Literal["dense", "lazy"]
+    precision: Precision
+    accumulate: int
+    skip_nonfinite: bool
+
+
+class Optimizer(Protocol):
+    """What the optimizer of NumPy arrays has; the native ones have it beside their own."""
+
+    steps: int
+    param_groups: list[dict[str, Any]]
+
+    @property
+    def recorded(self) -> Mapping[str, Any]: ...
+    def step(self, grads: Any, **now: Any) -> None: ...
+    def swapped(self, slot: str) -> AbstractContextManager[None]: ...
+    def save(self, path: str) -> None: ...
+    def load(self, path: str, *, strict: bool = ...) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = ...) -> None: ...
 
 
 DEFAULT = Options()
@@ -103,7 +139,7 @@ class Rule(Equations, Capturing, Generic[P]):
         ]
         return type(self)(equations, self.settings)
 
-    def options(self, *, domain: str | None = None, **options: Any) -> "Rule[P]":
+    def options(self, *, domain: str | None = None, **options: Unpack[OptionNames]) -> "Rule[P]":
         """Return the rule with other options.
 
         ``accumulate=k``: one update from the mean of k gradients; ``skip_nonfinite=True``: a step
@@ -246,27 +282,30 @@ class Rule(Equations, Capturing, Generic[P]):
         return module.bind(self)
 
     @cached_property
-    def numpy(self) -> Any:
+    def numpy(self) -> Callable[Concatenate[Any, P], Optimizer]:
         """The optimizer class for NumPy arrays: ``rule.numpy(params, **keywords)``."""
-        return self._bound("numpy")
+        made: Callable[Concatenate[Any, P], Optimizer] = self._bound("numpy")
+        return made
 
     @cached_property
-    def torch(self) -> Any:
+    def torch(self) -> Callable[Concatenate[Any, P], Any]:
         """A ``torch.optim.Optimizer`` class: ``rule.torch(params, **keywords)``."""
-        return self._bound("torch")
+        made: Callable[Concatenate[Any, P], Any] = self._bound("torch")
+        return made
 
     @cached_property
-    def tf1(self) -> Any:
+    def tf1(self) -> Callable[P, Any]:
         """A ``tf.compat.v1.train.Optimizer`` class: ``rule.tf1(**keywords)``."""
-        return self._bound("tensorflow")
+        made: Callable[P, Any] = self._bound("tensorflow")
+        return made
 
     @property
-    def keras(self) -> Any:
+    def keras(self) -> Callable[P, Any]:
         """A ``keras.optimizers.Optimizer`` class (not in this version)."""
         raise _not_yet(self.name, "keras", "rule.tf1 in tf.function, or rule.numpy")
 
     @property
-    def optax(self) -> Any:
+    def optax(self) -> Callable[P, Any]:
         """An optax transformation (not in this version)."""
         raise _not_yet(self.name, "optax", "rule.numpy")
 
