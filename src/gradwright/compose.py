@@ -6,7 +6,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, overload
 
 from .equation import read
 from .errors import SignatureError, StateError
-from .rule import DEFAULT, Precision
+from .rule import DEFAULT
+from .rule import Optimizer as Optimizer
+from .rule import Precision as Precision
 from .rule import Rule as Rule
 
 P = ParamSpec("P")

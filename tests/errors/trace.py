@@ -209,7 +209,7 @@ CASES = [
     case(lambda: on(V)(lambda x: f"{x:.3f}"), "an array is formatted with '.3f' while it has no",
          "gw.record(name, x) to keep its values; with gw.eager(): …"),
     case(lambda: on(V)(lambda x: int(x)), "int() of an array: x is traced", "x.astype(int)"),
-    case(lambda: on(V)(lambda x: range(x)), "an array is no index while tracing", "np.take(x"),
+    case(lambda: on(V)(lambda x: range(x)), "a traced value is no Python int", "np.take(x"),
     case(lambda: on(V)(lambda x: complex(x)), "complex numbers cannot be traced yet", "imaginary"),
     case(lambda: on(V)(lambda x: np.asarray(x)), "np.asarray, np.array or a function outside NumPy",
          "x as it is; np.stack([x, y]) to join"),

@@ -158,7 +158,11 @@ class Tracer(NDArrayOperatorsMixin):
 
     def __index__(self) -> int:
         return operator.index(
-            concrete(self, "an array is no index while tracing", "np.take(x, indices, axis)")
+            concrete(
+                self,
+                "a traced value is no Python int, as range() or an index wants one",
+                "an int option after * for range(k); np.take(x, indices, axis) for an index",
+            )
         )
 
     def __int__(self) -> int:
