@@ -312,6 +312,8 @@ CASES = [
          f"a derivative has shape (1,) where its argument has ({V.size},)", "one cotangent of the"),
     case(lambda: gw.op(lambda p: p["W"] * 2).explain(), "takes no plain vectors or matrices",
          "on arrays of yours, then this"),
+    case(lambda: on(V, V[:2])(lambda x, y: x + y), "operands could not be broadcast together",
+         "arrays whose sizes fit together"),
     case(soft_partials, "partials of soft, which is not elementwise: its max makes a result",
          "@….vjp with (g, …) -> one cotangent"),
     case(lambda: gw.jvp(clipped, (V,), (V,)), "forward mode of clipped: its vjp is not linear",

@@ -33,16 +33,22 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     """Run an op on NumPy arrays, and keep what runs on others of their kind."""
     made = op.traced([meta(leaf, op.name) for leaf in leaves], layout)
     run = emit.program(made.function.primal, op.name, SPELLING)
-    ready = functools.partial(_run, run, made.out)
+    ready = functools.partial(_run, op.name, run, made.out)
     kind = array_kind(leaves)
     if kind is not None and made.for_any_size and are_all_arguments(op, layout):
         op.ready[kind] = ready
     return ready(*leaves)
 
 
-def _run(program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:
-    with np.errstate(all="ignore"):  # both branches of np.where are computed
-        return tree.unflatten(out, program(*leaves))
+def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:
+    try:
+        with np.errstate(all="ignore"):  # both branches of np.where are computed
+            return tree.unflatten(out, program(*leaves))
+    except ValueError as error:  # NumPy's, of sizes that only the arrays themselves could tell
+        shapes = ", ".join(str(np.shape(x)) for x in leaves)
+        raise SignatureError(
+            f"{name} of arrays of shapes {shapes}: {error}", "arrays whose sizes fit together"
+        ) from error
 
 
 def are_all_arguments(op: Op[Any], layout: Layout) -> bool:

@@ -212,15 +212,16 @@ class Optimizer:
 
     def _by_numpy(self, gradients: Sequence[Array | None]) -> bool:
         """Step as an earlier step prepared it, by NumPy, if only numbers have changed since."""
+        live = [(p, g) for p, g in zip(self._parameters, gradients, strict=True) if g is not None]
+        for p, g in live:
+            p.rule.renew()
+            if p.prepared is None or p.prepared.final is None or not p.prepared.is_for(p.rule, g):
+                return False
         found = []
         with np.errstate(all="ignore"):
-            for p, g in zip(self._parameters, gradients, strict=True):
-                if g is None:
-                    continue
-                p.rule.renew()
-                if p.prepared is None or not p.prepared.is_for(p.rule, g):
-                    return False
+            for p, g in live:
                 arrays, keywords = (p.array, g, *p.slots.values()), self._of_group(p)
+                assert p.prepared is not None
                 new = p.prepared.by_numpy(arrays, p.identity, p.steps, keywords, self._seed or 0)
                 if new is None:
                     return False
