@@ -248,6 +248,31 @@ def test_the_users_mod_and_surrogates():
     torch.testing.assert_close(derivative(ops["spike"](x), x), 1 / (1 + 10 * x.detach()) ** 2)
 
 
+@pytest.mark.parametrize("factor", [1, 3])
+def test_the_users_rules_are_used(factor):
+    @gw.op
+    def mod(x, y):
+        return np.mod(x, y)
+
+    @mod.partials
+    def _(x, y):
+        return factor, -factor * np.floor_divide(x, y)
+
+    @gw.op
+    def ste_round(x):
+        return np.round(x)
+
+    @ste_round.surrogate
+    def _(x):
+        return factor * x
+
+    x, y = leaf([0.3, 0.7, 1.2, 1.7]), leaf([0.2, 0.5, 1.0, 2.9])
+    mod(x, y=y).sum().backward()
+    assert x.grad.tolist() == [factor] * 4
+    assert y.grad.tolist() == [-factor, -factor, -factor, 0]
+    assert derivative(ste_round(x), x).tolist() == [factor] * 4
+
+
 def use(k):
     f = gw.op(lambda x: x * float(k) + np.sin(x))
     x = leaf([1.0, 2.0])

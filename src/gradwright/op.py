@@ -136,7 +136,7 @@ class Op(Capturing, Generic[P]):
 
     @targets.at_compile_time
     def call_result(self, name: str) -> tree.Spec:
-        return targets.call_result(name)  # type: ignore[no-any-return]
+        return targets.call_result(name)  # type: ignore[no-any-return]  # kept in a dict of Any
 
     def _inside(self, graph: Graph, leaves: Any, layout: Layout, args: Any, kwargs: Any) -> Any:
         """Use the op in a function that is being traced."""

@@ -120,7 +120,7 @@ class Rule(Equations, Capturing, Generic[P]):
         return f"<rule {self.name}({', '.join([*self.slots, '*', *hypers])})>"
 
     @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
+    def __doc__(self) -> str | None:  # type: ignore[override]  # the user's text, not the class's
         return self.__wrapped__.__doc__
 
     # --- presets, options ---

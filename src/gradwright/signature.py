@@ -63,7 +63,7 @@ def plain(function: Any) -> Callable[..., Any]:
     """A function whose parameters are its arrays: those of NumPy's are out, where, dtype, …"""
     is_ufunc = isinstance(function, np.ufunc)
     if not is_ufunc and not (getattr(function, "__module__", "") or "").startswith("numpy"):
-        return function  # type: ignore[no-any-return]
+        return function  # type: ignore[no-any-return]  # kept in a dict of Any
 
     def applied(*args: Any) -> Any:
         return function(*args)

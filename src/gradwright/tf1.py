@@ -67,7 +67,7 @@ def py_func(
 
 
 # AutoGraph reads this attribute, and leaves the function as it is.
-py_func.autograph_info__ = {}  # type: ignore[attr-defined]
+py_func.autograph_info__ = {}  # type: ignore[attr-defined]  # an attribute for others to read
 
 
 def _with_gradient(

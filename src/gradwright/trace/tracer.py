@@ -286,8 +286,8 @@ for _name in (
     "clip round take copy repeat sort argsort cumprod nonzero diagonal trace searchsorted"
 ).split():
     setattr(Tracer, _name, _method(_name))
-Tracer.flatten = Tracer.ravel  # type: ignore[attr-defined]
-Tracer.__round__ = Tracer.round  # type: ignore[attr-defined]
+Tracer.flatten = Tracer.ravel  # type: ignore[attr-defined]  # an attribute for others to read
+Tracer.__round__ = Tracer.round  # type: ignore[attr-defined]  # an attribute for others to read
 
 
 def graph_of(values: Iterable[Any]) -> Graph | None:

@@ -237,4 +237,4 @@ class Builder:
         result: Any = coefficients[0]
         for c in coefficients[1:]:
             result = self.fma(result, x, c)
-        return result  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]  # kept in a dict of Any

@@ -64,7 +64,7 @@ def write(path: str, state: Mapping[str, Any], weights: Mapping[str, Array]) -> 
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(path))) as folder:
         temporary = os.path.join(folder, "state.npz")
         with open(temporary, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes no dict
         os.replace(temporary, path)
 
 

@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 Live = Sequence[tuple[int, Any, Any]]  # position, gradient, variable
 
 
-class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow ships no types
     """The optimizer of a rule for TensorFlow variables.
 
     A hyperparameter is a number, a tensor, a variable, a function that gives one of these, or a

@@ -22,7 +22,7 @@ def dtype(name: str) -> str:
 
 def held(name: str) -> torch.dtype:
     """The signed dtype that stands for one without arithmetic."""
-    return getattr(torch, HELD[name])  # type: ignore[no-any-return]
+    return getattr(torch, HELD[name])  # type: ignore[no-any-return]  # kept in a dict of Any
 
 
 def constant(array: Any) -> torch.Tensor:

@@ -56,8 +56,8 @@ class Bound:
         """The value, which no autocast changes: the dtypes of a graph are explicit."""
         if torch._C._is_any_autocast_enabled():
             with torch.autocast(xs[0].device.type, enabled=False):
-                return self.program(*xs)  # type: ignore[no-any-return]
-        return self.program(*xs)  # type: ignore[no-any-return]
+                return self.program(*xs)  # type: ignore[no-any-return]  # kept in a dict of Any
+        return self.program(*xs)  # type: ignore[no-any-return]  # kept in a dict of Any
 
     def pull(self, needed: Sequence[bool]) -> Pull:
         """The reverse derivative by those inputs that need one."""
@@ -122,7 +122,7 @@ def bound(function: Function) -> Bound:
     made = function.primal.programs
     if "torch function" not in made:
         made["torch function"] = Bound(function)
-    return made["torch function"]  # type: ignore[no-any-return]
+    return made["torch function"]  # type: ignore[no-any-return]  # kept in a dict of Any
 
 
 class _Eager(torch.autograd.Function):

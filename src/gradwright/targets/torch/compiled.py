@@ -63,7 +63,7 @@ def call_name(op: Op[Any], spec: tree.Spec) -> str:
     if spec not in names:
         name = names[spec] = f"call{next(_numbers)}"
         function = _flat_call(weakref.ref(op), name, spec)
-        allow_in_graph(function)  # type: ignore[no-untyped-call]
+        allow_in_graph(function)  # type: ignore[no-untyped-call]  # torch's own is untyped
         setattr(Calls, name, staticmethod(function))
         weakref.finalize(op, _forget, name)
     return names[spec]

@@ -81,7 +81,7 @@ def _program(graph: Graph) -> _Program:
     made = graph.programs
     if "torch rule" not in made:
         made["torch rule"] = _Program(graph)
-    return made["torch rule"]  # type: ignore[no-any-return]
+    return made["torch rule"]  # type: ignore[no-any-return]  # kept in a dict of Any
 
 
 def numbers(graph: Graph) -> Callable[..., Any]:
