@@ -53,6 +53,7 @@ def parse(text: str, names: Collection[str]) -> Domain:
         raise SignatureError(f"domain={text!r}", 'an interval such as "[0, bound)" or "(-1, 1]"')
     left, low, high, right = found.groups()
     bounds = _bound(low, names), _bound(high, names)
+    # mypy does not narrow a tuple through all().
     if all(isinstance(b, float) for b in bounds) and not bounds[0] < bounds[1]:  # type: ignore[operator]
         raise SignatureError(
             f"domain={text!r} has nothing between its bounds", "[low, high), low < high"

@@ -93,6 +93,7 @@ _GREEK = ("alpha beta gamma delta eps epsilon eta theta lambda mu nu rho sigma t
 
 def _latex_name(name: str) -> str:
     """``b1`` as b_1, ``mu`` as a Greek letter, ``weight_decay`` upright."""
+    # The pattern matches every string.
     letters, digits = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]
     letters = {"ε": r"\varepsilon", "eps": r"\epsilon"}.get(letters, letters)
     if letters in _GREEK:

@@ -73,6 +73,7 @@ def plain(function: Any) -> Callable[..., Any]:
     if is_ufunc:
         names = ["x"] if function.nin == 1 else [f"x{k + 1}" for k in range(function.nin)]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        # inspect reads the attribute; a function's type does not have it.
         applied.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
     return applied
 

@@ -68,6 +68,7 @@ def is_compiling() -> bool:
 
 def at_compile_time(method: F) -> F:
     """Mark a method that torch.compile runs, to keep its result as a constant."""
+    # The mark torch looks for; a function's type does not have it.
     method._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return method
 

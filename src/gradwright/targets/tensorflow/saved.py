@@ -30,6 +30,7 @@ def pulled(function: Function, xs: Sequence[Any], cts: Sequence[Any]) -> Sequenc
     outs: Sequence[Any] = [None] * len(function.outs)
     if reads_outputs(function):
         outs = emit.program(function.primal, function.name, SPELLING)(*xs)
+    # A program is a callable of Any: it is compiled from text.
     return emit.program(vjp.primal, vjp.name, SPELLING)(*xs, *outs, *cts)  # type: ignore[no-any-return]
 
 

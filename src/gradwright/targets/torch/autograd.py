@@ -187,6 +187,7 @@ class _Transformed(torch.autograd.Function):
 
 def apply(bound: Bound, xs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The value of a Function, with its own derivative in whatever is being differentiated."""
+    # torch leaves Function.apply untyped.
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return _Transformed.apply(bound, *xs)  # type: ignore[no-any-return,no-untyped-call]
     if bound.smooth and torch.is_grad_enabled():
