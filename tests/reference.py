@@ -96,7 +96,6 @@ def _call(*args, function):
 
 
 MEANING = {
-    "power": operator.pow,  # of two numbers it is the C library's, np.power's is NumPy's own
     "where": lambda c, x, y: np.where(c, x, y),
     "sum": lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims),
     "prod": lambda x, axis, keepdims: np.prod(x, axis=axis, keepdims=keepdims),
@@ -127,6 +126,8 @@ MEANING = {
     "variable": lambda x, id: x,
     "call": _call,
 }
+
+EXPONENT = {"square": 2, "sqrt": 0.5, "reciprocal": -1}
 
 
 def _dtype(name):
@@ -159,6 +160,8 @@ def _value(node, values, inputs):
         return args[0][params["k"]]
     if node.prim == "astype":
         return args[0].astype(_dtype(params["dtype"]))
+    if params.pop("operator", False):  # of two numbers it is the C library's pow, and not NumPy's
+        return operator.pow(args[0], EXPONENT[node.prim] if node.prim in EXPONENT else args[1])
     function = MEANING[node.prim] if node.prim in MEANING else PRIMITIVES[node.prim].ufunc
     return function(*args, **params)
 
@@ -173,11 +176,11 @@ def evaluate(graph, *inputs):
             value = values[i] = _value(node, values, inputs)
             if node.prim == "call":
                 continue
-            if node.prim in ("input", "const", "size"):
-                value = np.asarray(value, _dtype(node.dtype))
+            if node.prim in ("const", "size"):
+                value = np.asarray(value, _dtype(node.dtype))[()]
             assert value.dtype == _dtype(node.dtype), f"v{i} is {value.dtype}: {node}"
             assert value.shape == tuple(size(d, inputs) for d in node.shape), f"v{i}: {node}"
-            values[i] = value[()]  # a number where there are no dimensions, as NumPy gives it
+            values[i] = value
     return [values[i] for i in graph.outputs]
 
 

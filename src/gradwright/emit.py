@@ -168,7 +168,9 @@ class _Printer:
         return self.spelling.integers.get(n.prim) if is_integer else None
 
     def form(self, n: Node) -> str | None:
-        return self.form_for_dtype(n) or self.spelling.forms.get(n.prim)
+        forms = self.spelling.forms
+        written = forms.get(f"{n.prim} operator") if ("operator", True) in n.params else None
+        return written or self.form_for_dtype(n) or forms.get(n.prim)
 
     def expression(self, n: Node) -> _Text:
         text = self.spelled(n)
@@ -195,7 +197,7 @@ class _Printer:
         return _Text(f"{module}.{n.prim}({', '.join(inside)})")
 
     def params(self, n: Node) -> dict[str, str]:
-        texts = {name: param_text(name, p, self.size) for name, p in n.params}
+        texts = {k: param_text(k, p, self.size) for k, p in n.params if k != "operator"}
         if "shape" in texts:
             inside = texts["shape"].removeprefix("(").removesuffix(")")
             texts["shape"] = self.spelling.shape.format(shape=texts["shape"], dims=inside)

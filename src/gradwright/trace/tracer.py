@@ -245,11 +245,16 @@ class Tracer(NDArrayOperatorsMixin):
         """``x ** 2``, ``x ** 0.5`` and ``x ** -1`` are what NumPy's operator makes of them."""
         y = lift(self.graph, exponent)
         value = y.node["value"] if y.node.prim == "const" and y.node.dtype in WEAK else None
+        # between numbers it is the C library's pow, which rounds a little otherwise
+        written = {} if self.dims or y.dims else {"operator": True}
         if value == 2:
-            return elementwise("square", self)
+            return elementwise("square", self, **written)
         if value in (0.5, -1) and is_float(self.node.dtype):
-            return elementwise("sqrt" if value == 0.5 else "reciprocal", self)
-        return elementwise("power", self, y)
+            return elementwise("sqrt" if value == 0.5 else "reciprocal", self, **written)
+        return elementwise("power", self, y, **written)
+
+    def __rpow__(self, base: Any) -> "Tracer":
+        return lift(self.graph, base) ** self
 
     # --- ndarray's methods ---
     def astype(self, dtype: Any, **_same: Any) -> "Tracer":
@@ -393,7 +398,7 @@ def dim_of(x: Any) -> Dim | None:
     return None
 
 
-def elementwise(name: str, *args: Any) -> Tracer:
+def elementwise(name: str, *args: Any, **params: Any) -> Tracer:
     """Record a ufunc: NumPy chooses the dtypes, every cast becomes a node."""
     prim = PRIMITIVES.get(name)
     if prim is None or prim.kind not in ("elementwise", "compare", "integer"):
@@ -412,7 +417,7 @@ def elementwise(name: str, *args: Any) -> Tracer:
     xs = [cast(x, d) for x, d in zip(xs, dtypes, strict=True)]
     if all(x.node.prim == "const" and not x.dims for x in xs):
         return _folded(graph, name, xs, out)
-    return node(graph, name, xs)
+    return node(graph, name, xs, **params)
 
 
 def _folded(graph: Graph, name: str, xs: list[Tracer], dtype: str) -> Tracer:

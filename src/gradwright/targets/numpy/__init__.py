@@ -44,6 +44,7 @@ def scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Arra
 def _namespace() -> dict[str, Any]:
     return {
         "np": np,
+        "pow": pow,
         "unbroadcast": unbroadcast,
         "broadcast_to": broadcast_to,
         "scatter": scatter,
@@ -81,6 +82,10 @@ SPELLING = Spelling(
         **{name: _ONE_AXIS % name for name in ("argmax", "argmin")},
         "cumsum": "{0}.cumsum(axis={axis})",
         "power": "np.power({0}, {1})",  # the operator ** has short cuts, which are nodes already
+        "power operator": "pow({0}, {1})",  # and that is this operator, as Python spells it
+        "square operator": "pow({0}, 2)",
+        "sqrt operator": "pow({0}, 0.5)",
+        "reciprocal operator": "pow({0}, -1)",
         "astype": "{out}({0})",
         "reshape": "{0}.reshape({shape})",
         "transpose": "{0}.transpose({axes})",
