@@ -357,6 +357,25 @@ def op_of(program):
     return gw.op(lambda x, y, z: program(x, y, z))
 
 
+def sums_in_another_order(graph):
+    """Whether NumPy may lay out an array of the user's otherwise than one of the program's.
+
+    It does so where a repeated array is cast by a function on the way, and not before it. A sum
+    adds up in the order of the memory.
+    """
+    nodes = [graph.nodes[i] for i in graph.live()]
+    repeated = any(n.prim == "broadcast_to" and not n.dtype.startswith("float") for n in nodes)
+    return repeated and any(n.prim in ("sum", "prod", "matmul") for n in nodes)
+
+
+def assert_close(got, wanted):
+    """Equal up to the rounding of at most MAX_SIZE summands."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    bound = MAX_SIZE * np.finfo(got.dtype).eps if is_float(got) else 0
+    np.testing.assert_allclose(got, wanted, rtol=bound, atol=0)
+
+
 def check_values(program):
     """The three ways to run it agree to the bit. Return the graph."""
     with gw.eager(), np.errstate(all="ignore"):
@@ -366,9 +385,10 @@ def check_values(program):
     graph.verify()
     given = [np.array(x) for x in program.inputs]
     outs = op(*program.inputs)
+    same = assert_close if sums_in_another_order(graph) else assert_same
     for out, again, plain in zip(outs, evaluate(graph, *leaves), wanted, strict=True):
-        assert_same(out, plain)
-        assert_same(again, plain)
+        same(out, plain)
+        same(again, plain)
         assert not any(np.shares_memory(out, x) for x in program.inputs)
     for before, after in zip(given, program.inputs, strict=True):
         assert_same(after, before)
@@ -408,7 +428,7 @@ SMOOTH, SMOOTH_PARTS = 1000, 10
 def check_programs(part, count):
     """Hypothesis draws the seeds; a seed is one program."""
 
-    @settings(max_examples=count, derandomize=True)
+    @settings(max_examples=count)
     @given(st.integers(part << 32, (part + 1 << 32) - 1))
     def check(seed):
         try:

@@ -288,7 +288,7 @@ def test_ops_that_are_gone_leave_nothing_behind():
         use(k)
     # 10,000 ops may leave 20 MB, which is 2 kB an op; one that stayed alive would leave 60 kB.
     # tracemalloc itself keeps the file name of every program that allocated: some 300 bytes. A
-    # table of the interpreter's that doubles meanwhile is no leak: it does so in one of three rounds.
+    # table of the interpreter's that doubles meanwhile is no leak: it does so in one round only.
     grown = min(growth(200, start) for start in (1000, 2000, 3000))
     assert grown < 200 * 2000, f"{grown / 200:.0f} bytes an op"
 

@@ -228,7 +228,9 @@ class _Printer:
             return {"newaxes": ", ".join(at)}
         if n.prim == "squeeze":
             rank = len(self.graph.nodes[n.args[0]].shape)
-            return {"dropped": ", ".join("0" if k in n["axis"] else ":" for k in range(rank))}
+            at = ["0" if k in n["axis"] else ":" for k in range(rank)]
+            # with an ellipsis an array stays an array, also without dimensions
+            return {"dropped": ", ".join([*at, *(["..."] if not n.shape else [])])}
         if n.prim in ("argmax", "argmin"):
             return {"only": str(n["axis"][0])}
         return {}

@@ -201,4 +201,6 @@ def stop_gradient(x: Any, /) -> Any:
     >>> gw.grad(lambda x: np.sum(x * gw.stop_gradient(x)))(np.array([3.0]))
     array([3.])
     """
-    return node(x.graph, "stop_gradient", [x]) if isinstance(x, Tracer) else np.asarray(x)[()]
+    if isinstance(x, Tracer):
+        return node(x.graph, "stop_gradient", [x])
+    return x if isinstance(x, (np.ndarray, np.generic)) else np.asarray(x)[()]
