@@ -120,9 +120,7 @@ def test_a_gradient_may_be_reused_by_the_caller_after_a_step():
 
 # --- what is refused ----------------------------------------------------------------------------
 REFUSED = [
-    ({"precision": "master"}, "precision='master' is not in this version", "precision='nearest'"),
-    ({"precision": "kahan"}, "precision='kahan' is not in this version", "precision='nearest'"),
-    ({"precision": "stochastic"}, "precision='stochastic' is not", "precision='nearest'"),
+    ({"precision": "exact"}, "precision='exact' is not in this version", "precision='nearest' or"),
     ({"sparse": "lazy"}, "sparse='lazy' is not in this version", "sparse='dense'"),
     ({"engine": "gpu"}, "engine='gpu' is not in this version", "'numpy' or 'fused'"),
     ({"accumulate": 0}, "accumulate=0", "a number of steps, at least 1"),

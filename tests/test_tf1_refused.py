@@ -28,11 +28,6 @@ REFUSED = {
         gw.StateError,
         r"the variable \S+ is int32\(2,\)",
     ),
-    "bfloat16": (
-        lambda: rules.sgd.tf1().apply_gradients(ones(tf.Variable([1.0], dtype=tf.bfloat16))),
-        gw.StateError,
-        r"the variable \S+ is bfloat16\(1,\)",
-    ),
     "a tensor": (
         lambda: rules.sgd.tf1().apply_gradients([(tf.ones(2), tf.ones(2))]),
         gw.StateError,

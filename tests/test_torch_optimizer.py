@@ -178,11 +178,6 @@ REFUSED = [
     (lambda: rules.sgd.torch([torch.ones(3, dtype=torch.int32)]), ValueError, "int32"),
     (lambda: rules.sgd.torch([torch.ones(1).expand(3)]), ValueError, "expanded"),
     (lambda: rules.sgd.torch([TENSOR.clone().requires_grad_() * 2]), ValueError, "non-leaf"),
-    (
-        lambda: rules.compact_sgd.torch([TENSOR.bfloat16()], rng=0),
-        ValueError,
-        "cannot keep its domain",
-    ),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import SignatureError
+from .precision import LEAST, LOW, dropped
 from .trace import Tracer, cast, lift
 
 _FORM = re.compile(r"\s*([\[(])\s*([^,\s]+)\s*,\s*([^,\s\])]+)\s*([\])])\s*")
@@ -28,22 +29,40 @@ class Domain:
 
         An equation that keeps a bound can still round onto it: in float32, ``mod(-1e-9, 1)`` is 1.
         """
+        dtype = w.node.dtype if isinstance(w, Tracer) else w.dtype.name
         low, high = (
             _beside(w, keywords[bound] if isinstance(bound, str) else bound)
             for bound in (self.low, self.high)
         )
         if not self.has_low:
-            low = np.nextafter(low, np.inf)
+            low = _next(low, np.inf, dtype)
         if not self.has_high:
-            high = np.nextafter(high, -np.inf)
-        return np.minimum(np.maximum(w, low), high)
+            high = _next(high, -np.inf, dtype)
+        if dtype not in LOW:
+            return np.minimum(np.maximum(w, low), high)
+        kept = np.minimum(np.maximum(w.astype(np.float32), low), high)
+        return cast(kept, dtype) if isinstance(kept, Tracer) else kept.astype(w.dtype)
 
 
 def _beside(w: Any, bound: Any) -> Any:
-    """A bound as a number of w's dtype, so that its neighbour is one of w's neighbours."""
+    """A bound as a number of w's dtype, so that its neighbour is one of w's neighbours.
+
+    Low precision is rounded so, and then computed with in float32.
+    """
     if isinstance(w, Tracer):
-        return cast(lift(w.graph, bound), w.node.dtype)
-    return np.asarray(bound, w.dtype)
+        rounded = cast(lift(w.graph, bound), w.node.dtype)
+        return cast(rounded, "float32") if w.node.dtype in LOW else rounded
+    x = np.asarray(bound, w.dtype)
+    return x.astype(np.float32) if w.dtype.name in LOW else x
+
+
+def _next(bound: Any, toward: float, dtype: str) -> Any:
+    """The neighbour of a bound among the numbers of a dtype."""
+    near = np.nextafter(bound, np.float32(toward) if dtype in LOW else toward)
+    if dtype not in LOW:
+        return near
+    unit = np.maximum(np.abs(near - bound) * 2.0 ** dropped(dtype), LEAST[dtype])
+    return bound + unit if toward > 0 else bound - unit
 
 
 def parse(text: str, names: Collection[str]) -> Domain:

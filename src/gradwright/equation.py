@@ -325,7 +325,11 @@ def _first_step(rule: str, step: Any, where: str | None) -> int:
 
 
 def initial(value: Any, w: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A slot's first value for one parameter: filled with a number, or what a function gives."""
+    """A slot's first value for one parameter: filled with a number, or what a function gives.
+
+    A number is in the parameter's dtype, but in float32 where that has fewer digits: small terms
+    would be lost in a slot that collects them.
+    """
     if callable(value):
         return np.array(value(w))
-    return np.full(w.shape, value, w.dtype)
+    return np.full(w.shape, value, np.promote_types(w.dtype, np.float32))

@@ -55,8 +55,9 @@ def _entry_text(entry: tuple[Any, ...], size: Callable[[int, int], str]) -> str:
 
 
 def number_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype that holds a value, a weak one too."""
-    return np.dtype({"int": "int64", "float": "float64"}.get(dtype, dtype))
+    """The NumPy dtype that holds a value, a weak one too; NumPy itself has no bfloat16."""
+    held = {"int": "int64", "float": "float64", "bfloat16": "float32"}
+    return np.dtype(held.get(dtype, dtype))
 
 
 def loop(prim: str, dtypes: Sequence[str]) -> tuple[list[str], str]:

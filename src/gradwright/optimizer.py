@@ -18,9 +18,9 @@ from .errors import SignatureError, StateError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Ready, Result, Run, advance, finish
+from .precision import LOW
 from .rng import Rng
 from .rule import Rule
-from .ruletrace import LOW_PRECISION
 from .schedules import Schedule
 
 
@@ -257,7 +257,7 @@ def _compute_plainly(
 def _seen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What the user's function gets: low precision is widened, as in a trace, and nothing can be
     written through it, since a failed step changes nothing."""
-    seen = array.astype(np.float32) if array.dtype.name in LOW_PRECISION else array.view()
+    seen = array.astype(np.float32) if array.dtype.name in LOW else array.view()
     seen.flags.writeable = False
     return seen
 
@@ -294,16 +294,33 @@ def _plain(
             s: shared[s] for s in e.rule.shared_slots
         }
         rng = Rng(w, e.steps + 1, e.identity, seed or 0)
-        state, new = e.rule.compute({"w": w, "g": g}, named, keywords, e.steps + 1, rng)
+        storage = e.rule.storage
+        full = storage.read(w, *(named[s] for s in storage.slots))
+        state, new = e.rule.compute({"w": full, "g": g}, named, keywords, e.steps + 1, rng)
     finally:
         collected.reset(tokens[0])
         totals_known.reset(tokens[1])
-    first = _stored(state[e.rule.rewrites], olds[0])
+    first = state[e.rule.rewrites]
     if e.rule.rewrites == "w":
-        first = e.rule.kept(first, keywords, np.asarray(state["w"]).dtype != first.dtype)
+        first, *kept = _kept(e.rule, first, olds[0], keywords, rng)
+        new |= zip(storage.slots, kept, strict=True)
+    first = _stored(first, olds[0])
     own = [_stored(new[s], old) for s, old in zip(e.rule.own_slots, olds[2:], strict=True)]
     values = (first, *own, *records.values())
     return Result(values, tuple(new[s] for s in e.rule.shared_slots), tuple(records))
+
+
+def _kept(
+    rule: Rule[Any], w: Any, old: Any, keywords: Mapping[str, Any], rng: Rng
+) -> list[np.ndarray[Any, Any]]:
+    """w as it is stored and what is kept beside it, both in the domain."""
+    dtype = old.dtype.name
+    w = np.asarray(w, np.float32 if dtype in LOW else None)
+    rounded = w.dtype != old.dtype
+    if rounded:
+        w = rule.kept(w, keywords, rounded=False)
+    first, *beside = rule.storage.write(w, dtype, lambda x: _stored(x, old), rng.rounding)
+    return [rule.kept(first, keywords, rounded), *beside]
 
 
 def one_step(rule: Rule[Any], arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:

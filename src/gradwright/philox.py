@@ -22,7 +22,8 @@ MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
 LOW = 0xFFFFFFFF
-MAX_SEED, MAX_STEP, MAX_IDENTITY, MAX_DRAW = 2**56, 2**48, 2**32, 2**8
+MAX_SEED, MAX_STEP, MAX_IDENTITY, MAX_DRAW = 2**56, 2**48, 2**32, 2**8 - 1
+ROUNDING = MAX_DRAW  # the draw that no rule makes
 
 
 def key_of(seed: int, draw: int) -> tuple[int, int]:

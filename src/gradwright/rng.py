@@ -34,6 +34,10 @@ class Rng:
         args = [lift(graph, x) for x in self._at]
         return node(graph, "random_bits", args, draw=draw, lane=lane, shape=self._like.dims)
 
+    def rounding(self) -> Any:
+        """The bits by which a new parameter is rounded at random."""
+        return self._bits(philox.ROUNDING, "own")
+
     def bits(self, size: Any = None) -> Any:
         """32 random bits for each element, as uint32."""
         return self._named("bits", self._bits(self._next_draw(size), "own"))

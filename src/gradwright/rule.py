@@ -20,11 +20,12 @@ import numpy as np
 
 from . import targets
 from .captures import Captures, Capturing
-from .equation import Equation, Given, PerParam, Required, initial
+from .equation import REQUIRED, Equation, Given, PerParam, Required, initial
 from .equations import Equations
 from .errors import GradwrightError, SignatureError
 from .op import Meta, number_meta
 from .plan import Part, Plan
+from .precision import STORAGES, Storage
 from .ruletrace import Tracing, is_number_meta, layout_of
 from .schedules import Schedule
 from .signature import Layout
@@ -43,12 +44,13 @@ class Options:
     precision: str = "nearest"
     accumulate: int = 1
     skip_nonfinite: bool = False
+    rng: Any = REQUIRED  # the seed of stochastic rounding, where the equations draw nothing
 
     # what this version does; the rest is refused by name
     ALLOWED = {
         "engine": ("auto", "numpy", "fused"),
         "sparse": ("dense",),
-        "precision": ("nearest",),
+        "precision": tuple(STORAGES),
     }
 
     def check(self) -> None:
@@ -71,6 +73,7 @@ class OptionNames(TypedDict, total=False):
     precision: Precision
     accumulate: int
     skip_nonfinite: bool
+    rng: int
 
 
 class Optimizer(Protocol):
@@ -137,14 +140,38 @@ class Rule(Equations, Capturing, Generic[P]):
             )
             for label, e in zip(self._labels, self.equations, strict=True)
         ]
-        return type(self)(equations, self.settings)
+        rounding = "rng" in keywords and super().seed is None  # nothing else draws
+        settings = replace(self.settings, rng=keywords["rng"]) if rounding else self.settings
+        return type(self)(equations, settings)
+
+    # --- how w is stored ---
+    @cached_property
+    def storage(self) -> Storage:
+        return STORAGES[self.settings.precision if self.rewrites == "w" else "nearest"]
+
+    @cached_property
+    def own_slots(self) -> list[str]:
+        """The slots that each parameter has for itself; last, what is kept beside w."""
+        return [*super().own_slots, *self.storage.slots]
+
+    def initial(self, slot: str) -> Any:
+        """The initial value that a slot was declared with."""
+        return self.storage.slots[slot] if slot in self.storage.slots else super().initial(slot)
+
+    @property
+    def seed(self) -> Any:
+        """The default seed; REQUIRED where there is none, ``None`` where nothing is drawn."""
+        drawn = super().seed
+        return self.settings.rng if drawn is None and self.storage.draws else drawn
 
     def options(self, *, domain: str | None = None, **options: Unpack[OptionNames]) -> "Rule[P]":
         """Return the rule with other options.
 
         ``accumulate=k``: one update from the mean of k gradients; ``skip_nonfinite=True``: a step
         with an infinite or NaN gradient changes nothing; ``domain="[low, high)"``: the parameter
-        never leaves it; ``engine="auto"|"numpy"|"fused"``.
+        never leaves it; ``engine="auto"|"numpy"|"fused"``; ``precision="nearest"|"master"|"kahan"|
+        "stochastic"``: how float16 and bfloat16 parameters keep what rounding would lose: in a
+        float32 copy, in a second number of their own dtype, or on average (`rng` is its seed).
         """
         names = {f.name for f in fields(Options)}
         if unknown := set(options) - names:
@@ -231,7 +258,7 @@ class Rule(Equations, Capturing, Generic[P]):
             return found
 
         def make(fixed: Mapping[Need, Any]) -> Plan:
-            plan = Tracing(self, metas, given, layout, fixed).plan()
+            plan = Tracing(self, self.storage, metas, given, layout, fixed).plan()
             self._captures = Captures(self._functions)
             return plan
 

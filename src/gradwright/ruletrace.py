@@ -12,13 +12,12 @@ from .errors import SignatureError
 from .graph import WEAK, Graph
 from .op import Meta
 from .plan import Plan
+from .precision import LOW, Storage
 from .rng import Rng
 from .signature import Layout, is_static
 from .trace import Tracer, cast, lift, trace
 from .trace.functions import resized
 from .trace.specialise import Need
-
-LOW_PRECISION = ("float16", "bfloat16")  # computed in float32, rounded once
 
 
 def is_number_meta(m: Meta) -> bool:
@@ -39,6 +38,7 @@ class Tracing:
     """One trace of a rule, for one kind of parameter and keywords."""
 
     rule: Equations
+    storage: Storage
     metas: Sequence[Meta]  # w, g, own slots
     given: Sequence[Meta]  # the leaves of the keywords
     layout: Layout
@@ -64,19 +64,38 @@ class Tracing:
         leaves = [next(numbers if is_number_meta(m) else arrays) for m in self.given]
         slot_values = dict(zip([*own, *shared], [*slots, *common], strict=True))
         keywords = self.layout.arguments(leaves)
+        beside = [slot_values[s] for s in self.storage.slots]
+        rng = Rng(w, step, identity, seed)
         state, new = self.rule.compute(
-            {"w": w, "g": g}, slot_values, keywords, step, Rng(w, step, identity, seed)
+            {"w": self.storage.read(w, *beside), "g": g}, slot_values, keywords, step, rng
         )
-        rewritten = self.rule.rewrites
-        first = self._stored(graph, rewritten, state[rewritten], self.metas[0], w)
-        if rewritten == "w":
-            rounded = lift(graph, state["w"]).node.dtype != self.metas[0].dtype
-            first = self.rule.kept(first, keywords, rounded)
-        rest = [
-            self._stored(graph, s, new[s], m, x)
-            for s, m, x in zip(own, self.metas[2:], slots, strict=True)
+        first = state[self.rule.rewrites]
+        if self.rule.rewrites == "w":
+            first, *kept = self._kept(self._shaped("w", lift(graph, first), w), keywords, rng)
+            new |= zip(self.storage.slots, kept, strict=True)
+        values = [first, *(new[s] for s in own)]
+        stored = [
+            self._stored(name, lift(graph, value), m, x)
+            for name, value, m, x in zip(
+                [self.rule.rewrites, *own],
+                values,
+                [self.metas[0], *self.metas[2:]],
+                [w, *slots],
+                strict=True,
+            )
         ]
-        return [first, *rest, *(cast(lift(graph, new[s]), "float") for s in shared)]
+        return [*stored, *(cast(lift(graph, new[s]), "float") for s in shared)]
+
+    def _kept(self, w: Tracer, keywords: Mapping[str, Any], rng: Rng) -> list[Any]:
+        """w as it is stored and what is kept beside it, both in the domain."""
+        dtype = self.metas[0].dtype
+        if dtype in LOW:
+            w = cast(w, "float32")
+        rounded = w.node.dtype != dtype
+        if rounded:
+            w = self.rule.kept(w, keywords, rounded=False)
+        first, *beside = self.storage.write(w, dtype, lambda x: cast(x, dtype), rng.rounding)
+        return [self.rule.kept(first, keywords, rounded), *beside]
 
     def _arrays(self, graph: Graph, names: Sequence[str], metas: Sequence[Meta]) -> list[Tracer]:
         """Inputs; those of w's shape share its sizes. Low precision is widened to float32."""
@@ -89,7 +108,7 @@ class Tracing:
             if k and meta.shape == self.metas[0].shape:
                 shape = graph.nodes[graph.inputs[0]].shape
             x = Tracer(graph, graph.input(name.replace(".", "_"), shape, meta.dtype))
-            xs.append(cast(x, "float32") if meta.dtype in LOW_PRECISION else x)
+            xs.append(cast(x, "float32") if meta.dtype in LOW else x)
         return xs
 
     def _number(self, graph: Graph, name: str, meta: Meta) -> Any:
@@ -99,9 +118,8 @@ class Tracing:
             graph.readable.add(k)
         return self.fixed.get(("value", k), x)
 
-    def _stored(self, graph: Graph, name: str, value: Any, meta: Meta, like: Tracer) -> Tracer:
-        """A new value in the shape and dtype that it is stored in."""
-        x = lift(graph, value)
+    def _shaped(self, name: str, x: Tracer, like: Tracer) -> Tracer:
+        """A new value in the shape that it is stored in."""
         clash = any(
             isinstance(d, int) and isinstance(e, int) and d not in (1, e)
             for d, e in zip(x.dims[::-1], like.dims[::-1], strict=False)
@@ -112,14 +130,18 @@ class Tracing:
                 f"{like.ndim} {shown(like.dims)}",
                 "a value of the same shape",
             )
-        if not meta.dtype.startswith(("float", "bfloat")) and x.dtype.kind == "f":
-            raise SignatureError(
-                f"{self.rule.name} gives {name} a {x.node.dtype} value, it is {meta.dtype}",
-                f"an initial value of that dtype, or .astype(np.{meta.dtype})",
-            )
         if x.ndim < like.ndim or any(d == 1 != e for d, e in zip(x.dims, like.dims, strict=True)):
             x = resized("broadcast_to", x, like.dims)
-        return cast(x, meta.dtype)
+        return x
+
+    def _stored(self, name: str, value: Tracer, meta: Meta, like: Tracer) -> Tracer:
+        """A new value in the shape and dtype that it is stored in."""
+        if not meta.dtype.startswith(("float", "bfloat")) and value.dtype.kind == "f":
+            raise SignatureError(
+                f"{self.rule.name} gives {name} a {value.node.dtype} value, it is {meta.dtype}",
+                f"an initial value of that dtype, or .astype(np.{meta.dtype})",
+            )
+        return cast(self._shaped(name, value, like), meta.dtype)
 
 
 def _split(pairs: Sequence[tuple[str, Meta]]) -> tuple[list[str], list[Meta]]:

@@ -10,6 +10,7 @@ from errors.case import case
 import gradwright as gw
 from gradwright import rules
 from gradwright.op import Meta
+from gradwright.targets.numpy import checkpoint
 
 F4 = np.float32
 V, M = np.ones(3, F4), np.ones((2, 3), F4)
@@ -62,6 +63,11 @@ def without(framework):
         for name in [name for name in sys.modules if f"{name}.".startswith(f"{at}.")]:
             del sys.modules[name]
         _ = rules.sgd().torch if framework == "torch" else rules.sgd().tf1
+
+
+def without_bfloat16():
+    with mock.patch.dict(sys.modules, {"ml_dtypes": None}):
+        checkpoint.narrow_dtype()
 
 
 def unknown(w, g, m=0.0):
@@ -186,11 +192,12 @@ CASES = [
     case(lambda: gw.rule(domain="[0, top)")(wants), "the bound 'top' of a domain is no hyper",
          "one of lr, value, or a number"),
     case(lambda: rules.sgd.options(speed=9), "no option speed", "one of accumulate, domain"),
-    case(lambda: rules.sgd.options(precision="kahan"), "precision='kahan' is not in this version",
+    case(lambda: rules.sgd.options(precision="exact"), "precision='exact' is not in this version",
          "precision='nearest'"),
     case(lambda: rules.sgd.options(engine="fused").numpy(np.ones((), F4)).step(np.ones((), F4)),
          'sgd with engine="fused" cannot update w: its update is not one loop over the elements',
          'engine="auto", which lets NumPy do'),
+    case(without_bfloat16, "bfloat16 as a NumPy array needs ml_dtypes", "pip install ml_dtypes"),
     case(lambda: rules.sgd.options(accumulate=0), "accumulate=0", "a number of steps"),
     case(lambda: gw.schedules.linear(1.0, 0.0, 0), "a schedule over 0 steps", "at least one"),
     case(lambda: gw.chain(), "gw.chain: no rules", "gradient rules first"),
@@ -287,7 +294,7 @@ CASES = [
     case(of_unknown_size, "reads_size reads a size as a Python number, and a graph that is",
          "a Python number for it, or np.where instead of if"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.normal(size=(2,))), "a draw of another size"),
-    case(lambda: stepped(draws), "more than 256 draws in one rule", "fewer draws"),
+    case(lambda: stepped(draws), "more than 255 draws in one rule", "fewer draws"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.integers(3, 3)), "integers from [3, 3)",
          "between 1 and 2**24 of them"),
     case(lambda: rules.clip_by_global_norm(1.0), "was called with 1 positional values",

@@ -130,8 +130,6 @@ CASES = [
     case(lambda: made(rules.sgd, [torch.arange(3)]), "the parameter 0 is torch.int64", "float32"),
     case(lambda: made(rules.sgd, [torch.ones(1).expand(3)]), "the parameter 0 is expanded",
          "w.clone()"),
-    case(lambda: made(rules.wrap, [torch.ones(3, dtype=torch.bfloat16)]),
-         "the parameter 0 is bfloat16, in which wrap cannot keep its domain", "float32 parameters"),
     case(lambda: made(rules.sgd, halves()), "the parameters 0 and 1 share memory", "each tensor"),
     case(lambda: made(NAMED), "partition chooses a rule by the parameter's name, and params has",
          "model.named_parameters()"),

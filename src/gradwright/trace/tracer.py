@@ -363,9 +363,9 @@ def cast(x: Tracer, dtype: str) -> Tracer:
     """The same values in another dtype, as a node of its own."""
     if x.node.dtype == dtype:
         return x
-    if np.dtype(dtype if dtype not in WEAK else "f8").kind not in "biuf":
+    if number_dtype(dtype).kind not in "biuf":
         raise TraceError(f"{dtype} arrays cannot be traced", "an array of real numbers")
-    if x.node.prim == "const" and not x.dims:
+    if x.node.prim == "const" and not x.dims and dtype != "bfloat16":
         value, kind = (
             x.node["value"],
             {"int": int, "float": float}.get(dtype, number_dtype(dtype).type),

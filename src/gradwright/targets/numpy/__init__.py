@@ -8,6 +8,7 @@ from ...adjoint import check_summable
 from ...emit import Spelling
 from ...philox import random_bits
 from ...sink import sunk
+from .checkpoint import narrow_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +52,13 @@ def _namespace() -> dict[str, Any]:
         "scatter_add": scatter_add,
         "random_bits": random_bits,
         "scipy": _Scipy(),
+        "bfloat16": bfloat16,
     }
+
+
+def bfloat16(x: Any) -> Any:
+    """x in a dtype that is not NumPy's own."""
+    return np.asarray(x).astype(narrow_dtype())
 
 
 class _Scipy:
@@ -72,7 +79,9 @@ SPELLING = Spelling(
     prepared=sunk,
     library="np",
     dtype=lambda dtype: (
-        f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype) }"
+        "bfloat16"
+        if dtype == "bfloat16"
+        else f"np.{ {'int': 'int64', 'float': 'float64', 'bool': 'bool_'}.get(dtype, dtype) }"
     ),
     namespace=_namespace,
     constant=lambda array: array,

@@ -9,13 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import StateError
+from ...errors import GradwrightError, StateError
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 _KEYS = {"rule", "steps", "seed", "micro", "shared", "parameters"}
 _ENTRY_KEYS = {"name", "identity", "steps", "slots", "summed"}
+_NARROW = "bfloat16"  # a file has its bits as uint16: np.load would forget the dtype
 _FROM_HERE = "what .state_dict() gave, or a file that .save wrote"
+
+
+def narrow_dtype() -> np.dtype[Any]:
+    """The bfloat16 of ml_dtypes, which NumPy itself has not."""
+    try:
+        import ml_dtypes
+    except ModuleNotFoundError:
+        raise GradwrightError(
+            "bfloat16 as a NumPy array needs ml_dtypes", "pip install ml_dtypes"
+        ) from None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def check(state: Mapping[str, Any], rule: str) -> None:
@@ -60,7 +73,10 @@ def write(path: str, state: Mapping[str, Any], weights: Mapping[str, Array]) -> 
         if entry["summed"] is not None:
             arrays[f"summed/{name}"] = entry["summed"]
         plain.append({k: v for k, v in entry.items() if k not in ("slots", "summed")})
-    arrays["state"] = np.array(json.dumps({**state, "parameters": plain, "format": FORMAT}))
+    narrow = [name for name, array in arrays.items() if array.dtype.name == _NARROW]
+    arrays |= {name: arrays[name].view(np.uint16) for name in narrow}
+    whole = {**state, "parameters": plain, "format": FORMAT, _NARROW: narrow}
+    arrays["state"] = np.array(json.dumps(whole))
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(path))) as folder:
         temporary = os.path.join(folder, "state.npz")
         with open(temporary, "wb") as file:
@@ -75,6 +91,8 @@ def read(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
             arrays = {name: file[name] for name in file.files}
         state = json.loads(str(arrays.pop("state")))
         version, parameters = state.pop("format"), state["parameters"]
+        narrow = state.pop(_NARROW, [])
+        arrays |= {name: arrays[name].view(narrow_dtype()) for name in narrow}
     except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StateError(f"{path} is no saved optimizer: {error!r}", _FROM_HERE) from error
     if version != FORMAT:

@@ -13,7 +13,7 @@ import numpy as np
 from ... import emit, tree
 from ...equation import Shared, initial
 from ...errors import StateError
-from ...op import is_eager
+from ...op import Meta, is_eager
 from ...optimizer import (
     Entry,
     Runner,
@@ -28,6 +28,7 @@ from ...optimizer import (
 )
 from ...plan import Ready
 from ...rule import Rule
+from ...trace.tracer import is_float
 from . import SPELLING, checkpoint, engines
 from .engines import Update
 from .op import meta
@@ -37,6 +38,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _array_meta(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.name == "bfloat16":
+        return Meta(value.shape, "bfloat16")
     return meta(value, "the rule")
 
 
@@ -458,7 +461,7 @@ def _writable(leaf: Any, name: str) -> Array:
         raise StateError(
             f"the parameter {name} is a {type(leaf).__name__}", "a NumPy array of floats"
         )
-    if leaf.dtype.kind != "f":
+    if not is_float(leaf.dtype.name):
         raise StateError(f"the parameter {name} is {leaf.dtype}", "float32 or float64")
     if not leaf.flags.writeable:
         raise StateError(f"the parameter {name} is read-only", "a copy: np.array(w)")
@@ -509,6 +512,6 @@ def _gradient(g: Any, p: Parameter) -> Array:
             f"the gradient of {p.name} has shape {g.shape}, the parameter {p.array.shape}",
             "the gradient of this parameter",
         )
-    if g.dtype.kind != "f":
+    if not is_float(g.dtype.name):
         raise StateError(f"the gradient of {p.name} is {g.dtype}", "a float array")
     return np.asarray(g)

@@ -11,7 +11,7 @@ from ...errors import GradwrightError, StateError
 from ...op import Op
 
 v1 = tf.compat.v1
-_FLOATS = (tf.float16, tf.float32, tf.float64)
+_FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def name_of(v: Any) -> str:
@@ -64,7 +64,7 @@ def _checked(v: Any) -> Any:
     if v.dtype.base_dtype not in _FLOATS or not v.shape.is_fully_defined():
         raise StateError(
             f"the variable {name_of(v)} is {v.dtype.base_dtype.name}{v.shape}",
-            "float16, float32 or float64, of a shape that is known",
+            "a float dtype, and a shape that is known",
         )
     return v
 
@@ -86,7 +86,8 @@ def _dense(g: Any, v: Any) -> Any:
 def first_value(value: Any, v: Any) -> Any:
     """The first value of a slot."""
     if not callable(value):
-        return tf.fill(v.shape, tf.constant(value, v.dtype.base_dtype))
+        narrow = v.dtype.base_dtype in (tf.float16, tf.bfloat16)
+        return tf.fill(v.shape, tf.constant(value, tf.float32 if narrow else v.dtype.base_dtype))
     if v1.executing_eagerly_outside_functions():
         return tf.constant(initial(value, v.numpy()))
     return tf.convert_to_tensor(Op(value)(tf.ensure_shape(_start(v), v.shape)))

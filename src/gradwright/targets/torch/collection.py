@@ -14,7 +14,7 @@ from ...errors import StateError
 from ...optimizer import check_group, checked_seed
 from ...rule import Rule
 from .groups import NOTES, Group, Options, check_required, split
-from .parameters import RulesMembers, apart, by_rule, check, in_order, named
+from .parameters import apart, by_rule, check, in_order, named
 
 
 class Parameter(NamedTuple):
@@ -60,7 +60,7 @@ class Collection(torch.optim.Optimizer):
         names = notes.pop("param_names", names)
         labels = self._labelled(names, len(tensors))
         parts = by_rule(self._preset, names, len(tensors))
-        self._check(tensors, labels, parts)
+        self._check(tensors, labels)
         first = len(self._labels)
         self._labels, self._named = [*self._labels, *labels], names is not None
         for rule, members in parts:
@@ -69,12 +69,9 @@ class Collection(torch.optim.Optimizer):
                 options["param_names"] = [names[k] for k in members]
             self._add(rule, [first + k for k in members], options, own)
 
-    def _check(
-        self, tensors: Sequence[Any], labels: Sequence[str], parts: Sequence[RulesMembers]
-    ) -> None:
-        for rule, members in parts:
-            for k in members:
-                check(tensors[k], labels[k], rule)
+    def _check(self, tensors: Sequence[Any], labels: Sequence[str]) -> None:
+        for w, label in zip(tensors, labels, strict=True):
+            check(w, label)
         apart(((p.name, p.w) for p in self._parameters()), zip(labels, tensors, strict=True))
 
     def _add(self, rule: Rule[Any], positions: list[int], options: Any, keywords: Any) -> None:

@@ -24,7 +24,7 @@ from ...plan import Result
 from ...rule import Rule
 from .checkpoint import MARKS, STEP, SUMMED, Saved, check_rules, check_slots, restored
 from .collection import Collection, Parameter
-from .parameters import gradient, wide
+from .parameters import gradient
 from .runner import RUNNER, like, runner_of_a_step, view
 
 __all__ = ["RUNNER", "Optimizer", "bind"]
@@ -130,8 +130,7 @@ class Optimizer(Collection):
         state = self._state(p)
         if STEP in state:
             return {slot: state[slot] for slot in p.group.rule.own_slots}
-        w = wide(p.w.detach())
-        return {slot: _start(value, w) for slot, value in p.group.starts().items()}
+        return {slot: _start(value, p.w.detach()) for slot, value in p.group.starts().items()}
 
     def _commit(self, live: Sequence[Live], results: Sequence[Result]) -> None:
         """Write what was computed: nothing here can fail."""
@@ -250,7 +249,7 @@ class Optimizer(Collection):
 
 def _entry(x: Live, now: Mapping[str, Any]) -> Entry:
     p = x.parameter
-    w, g = wide(p.w.detach()), wide(x.g)
+    w, g = p.w.detach(), x.g
     values = {**p.options, **p.group.sources}
     here = {name: _beside(value, w) for name, value in now.items()}
     slots = list(x.slots.values())
@@ -264,12 +263,17 @@ def _beside(value: Any, w: Tensor) -> Any:
 def _start(value: Any, w: Tensor) -> Tensor:
     """A slot's first value for one parameter."""
     if isinstance(value, (bool, int, float)):
-        return torch.full_like(w, value)
+        return torch.full_like(w, value, dtype=_wide(w))
     return like(initial(value, view(w)), w)
 
 
+def _wide(w: Tensor) -> torch.dtype:
+    """The dtype in which a slot of w collects."""
+    return torch.promote_types(w.dtype, torch.float32)
+
+
 def _like(value: Any, w: Tensor) -> Tensor | None:
-    return None if callable(value) else wide(w)
+    return None if callable(value) else w.to(_wide(w))
 
 
 def _as_tensor(value: Any, w: Tensor) -> Tensor:

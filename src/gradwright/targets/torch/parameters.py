@@ -39,7 +39,7 @@ def named(params: Any) -> tuple[list[str] | None, list[Any]]:
     return [name for name, _ in pairs], [tensor for _, tensor in pairs]
 
 
-def check(w: Any, name: str, rule: Rule[Any]) -> None:
+def check(w: Any, name: str) -> None:
     """Raise unless it is a parameter that the rule can update in place."""
     if not isinstance(w, Tensor):
         raise SignatureError(f"the parameter {name} is a {type(w).__name__}", "a torch tensor")
@@ -52,12 +52,6 @@ def check(w: Any, name: str, rule: Rule[Any]) -> None:
     if any(stride == 0 and size > 1 for stride, size in zip(w.stride(), w.shape, strict=True)):
         raise StateError(
             f"the parameter {name} is expanded: its elements share memory", "a copy: w.clone()"
-        )
-    if w.dtype is torch.bfloat16 and any(e.domain for e in rule.equations):
-        raise StateError(
-            f"the parameter {name} is bfloat16, in which {rule.name} cannot keep its domain: "
-            "not in this version",
-            "float32 parameters",
         )
 
 
@@ -119,8 +113,3 @@ def gradient(w: Tensor, name: str) -> Tensor | None:
             "a dense gradient, sparse=False in torch.nn.Embedding",
         )
     return g.detach()
-
-
-def wide(x: Tensor) -> Tensor:
-    """A tensor as it is computed with: NumPy has no bfloat16, whose numbers are float32's too."""
-    return x.float() if x.dtype is torch.bfloat16 else x

@@ -15,12 +15,13 @@ from ...graph import Graph
 from ...op import Meta, number_meta
 from ...optimizer import Runner, number
 from ...signature import is_number
+from ..numpy.checkpoint import narrow_dtype
 from ..numpy.optimizer import RUNNER as HOST
 from . import SPELLING, dtype
 
 _NAMES = {
     getattr(torch, name): name
-    for name in "bool uint8 int8 int16 int32 int64 float16 float32 float64".split()
+    for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
 }
 
 Kept: TypeAlias = dict[tuple[int, torch.dtype, torch.device], tuple[Any, Tensor]]
@@ -92,11 +93,17 @@ def numbers(graph: Graph) -> Callable[..., Any]:
 
 def view(x: Any) -> np.ndarray[Any, Any]:
     """A tensor as a NumPy array."""
-    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+    if not isinstance(x, Tensor):
+        return np.asarray(x)
+    is_narrow = x.dtype is torch.bfloat16
+    held: np.ndarray[Any, Any] = (x.view(torch.int16) if is_narrow else x).detach().cpu().numpy()
+    return held.view(narrow_dtype()) if is_narrow else held
 
 
 def like(array: np.ndarray[Any, Any], w: Tensor) -> Tensor:
     """A NumPy array as a tensor beside w, with memory of its own."""
+    if array.dtype.name == "bfloat16":
+        return torch.tensor(array.view(np.int16), device=w.device).view(torch.bfloat16)
     return torch.tensor(array, device=w.device)
 
 
