@@ -664,3 +664,47 @@ def test_functions_of_numpy_are_ops():
     np.testing.assert_array_equal(gw.op(np.multiply)(x, y), x * y)
     assert gw.op(np.sum)(x) == 3
     assert "arctan2(x1, x2)" in gw.op(np.arctan2).explain()
+
+
+@pytest.mark.parametrize("kind", ["partials", "vjp", "jvp"])
+def test_a_rule_without_return_is_no_derivative_of_zero(kind):
+    cube = gw.op(lambda x: x**3)
+    getattr(cube, kind)((lambda g, x: None) if kind != "partials" else lambda x: None)
+    with pytest.raises(gw.SignatureError, match="returns None"):
+        gw.jvp(cube, (2.0,), (1.0,)) if kind == "jvp" else gw.grad(cube)(2.0)
+
+
+def test_a_tuple_says_that_there_is_no_derivative():
+    f = gw.op(lambda x: x**3)
+    f.vjp(lambda g, x: (None,))
+    assert gw.grad(f)(2.0) == 0
+
+
+@pytest.mark.parametrize(
+    "kind, rule",
+    [
+        ("vjp", lambda x, g: g * x),
+        ("jvp", lambda x, dx: dx * x),
+        ("partials", lambda y, x: (1, 1)),
+        ("vjp", lambda g, y, x: (g, g)),
+        ("surrogate", lambda y, x: x),
+    ],
+)
+def test_arguments_of_a_rule_in_another_order_are_refused(kind, rule):
+    names = set(rule.__code__.co_varnames)
+    op = gw.op(lambda x, y: x * y) if "y" in names else gw.op(lambda x: np.sin(x))
+    with pytest.raises(gw.SignatureError, match="stands where"):
+        getattr(op, kind)(rule)
+
+
+def test_other_names_are_as_good():
+    f = gw.op(lambda x, y: x * y)
+    f.vjp(lambda ct, a, b: (ct * b, ct * a))
+    assert gw.grad(f, argnums=(0, 1))(2.0, 3.0) == (3.0, 2.0)
+
+
+def test_a_norm_has_a_derivative_of_zero_at_zero():
+    x = np.array([[3.0, 4.0], [0.0, 0.0]])
+    f = lambda x: np.sum(np.linalg.norm(x, axis=1))
+    np.testing.assert_array_equal(gw.grad(f)(x), [[0.6, 0.8], [0, 0]])
+    assert np.isnan(gw.op(lambda x: np.linalg.norm(x))(np.array([np.nan, 1.0])))

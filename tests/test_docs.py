@@ -26,7 +26,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("page", ["docs/tour.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/tour.md", "docs/ops.md", "docs/rules.md", "README.md"])
 def test_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -527,3 +528,70 @@ def test_names_that_repeat_get_the_groups_number():
         optimizer = rules.momentum.numpy(first)
         optimizer.add_param_group({"params": copy.deepcopy(first)})
         assert [p["name"] for p in optimizer.state_dict()["parameters"]] == names
+
+
+# --- pickling: by import path ---------------------------------------------------------------------
+def again(x):
+    return pickle.loads(pickle.dumps(x))
+
+
+@gw.rule(domain="[low, high)")
+def importable(w, g, m=0.0, *, lr=0.1, low=0.0, high=1.0, rng):
+    m = 0.9 * m + g
+    return w - lr * m + rng.uniform(), m
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        importable(rng=2),
+        importable(lr=0.3, rng=2, m=1.0).options(domain="(low, high)", skip_nonfinite=True),
+        gw.chain(rules.clip_by_global_norm(max_norm=0.1), rules.adam(lr=0.2), rules.wrap),
+        rules.adam(lr=gw.schedules.cosine(0.1, 10, warmup=2)),
+        rules.sgd(lr=gw.schedules.piecewise(0.1, {2: 0.01})).options(accumulate=2),
+        gw.partition({"x": rules.sgd, "*": rules.momentum(mu=0.5)}),
+    ],
+)
+def test_a_pickled_rule_takes_the_same_steps(rule):
+    w, v = np.full(5, 0.5), np.full(5, 0.5)
+    optimizers = rule.numpy({"x": w}), again(rule).numpy({"x": v})
+    for k in range(6):
+        for optimizer in optimizers:
+            optimizer.step({"x": np.linspace(-1, 1, 5) * k})
+    np.testing.assert_array_equal(w, v)
+    assert repr(again(rule)) == repr(rule)
+
+
+def test_a_rule_that_has_a_name_is_itself():
+    assert again(rules.adam) is rules.adam
+    assert again(importable) is importable
+
+
+@pytest.mark.parametrize("schedule", ["constant(0.1)", "linear(1.0, 0.0, 4, warmup=2)"])
+def test_schedules_are_pickled(schedule):
+    made = eval(f"gw.schedules.{schedule}")
+    assert repr(again(made)) == schedule
+    assert [float(again(made)(k)) for k in range(8)] == [float(made(k)) for k in range(8)]
+
+
+# --- numbers that were changed ---
+def test_a_number_that_was_changed_is_resumed_with(tmp_path):
+    rule = rules.momentum(lr=0.1)
+    w, v = np.zeros(2), np.zeros(2)
+    optimizer = rule.numpy(w)
+    optimizer.param_groups[0]["lr"] = 0.001
+    optimizer.step(np.ones(2))
+    optimizer.save(tmp_path / "run.npz")
+    other, third = rule.numpy(v), rule.numpy(np.zeros(2))
+    other.load(tmp_path / "run.npz")
+    third.load_state_dict(optimizer.state_dict())
+    assert other.param_groups[0]["lr"] == third.param_groups[0]["lr"] == 0.001
+    for each in (optimizer, other):
+        each.step(np.ones(2))
+    np.testing.assert_array_equal(w, v)
+
+
+def test_a_schedule_is_no_state():
+    scheduled = rules.sgd.numpy(np.zeros(2), lr=gw.schedules.constant(0.5))
+    scheduled.load_state_dict(rules.sgd.numpy(np.zeros(2), lr=0.1).state_dict())
+    assert repr(scheduled.param_groups[0]["lr"]) == "constant(0.5)"

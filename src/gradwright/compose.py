@@ -118,6 +118,10 @@ class Partition(Rule[Any]):
     def name(self) -> str:
         return "partition"
 
+    @property
+    def _made_of(self) -> tuple[Any, ...]:
+        return (self.rules,)
+
     def _each(self, change: Callable[[Rule[Any]], Rule[Any]]) -> "Partition":
         return Partition({pattern: change(r) for pattern, r in self.rules.items()})
 

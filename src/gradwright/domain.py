@@ -24,6 +24,16 @@ class Domain:
     has_low: bool
     has_high: bool
 
+    def check(self, rule: str, keywords: Mapping[str, Any]) -> None:
+        """Raise where the bounds of this step are numbers with nothing between them."""
+        low, high = (keywords[b] if isinstance(b, str) else b for b in (self.low, self.high))
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and not low < high:
+            raise SignatureError(
+                f"{rule}: the domain {self.text} is empty, with {self.low}={low} and "
+                f"{self.high}={high}",
+                f"{self.low} < {self.high}",
+            )
+
     def nearest(self, w: Any, keywords: Mapping[str, Any]) -> Any:
         """The member of the interval nearest to w, in w's dtype; NaN stays NaN.
 

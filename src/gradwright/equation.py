@@ -1,5 +1,7 @@
 """One update equation as its user wrote it: what its signature declares, what it returns."""
 
+import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .domain import Domain, parse
-from .errors import SignatureError
+from .errors import SignatureError, place
 from .graph import WEAK
 from .schedules import Schedule
 from .trace import Tracer, lift
@@ -85,8 +87,7 @@ class Equation:
 
     @property
     def where(self) -> str:
-        code = getattr(self.function, "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+        return place(self.function)
 
     def preset(self, values: Mapping[str, Any]) -> "Equation":
         """The same equation with other defaults, of its slots too."""
@@ -104,6 +105,28 @@ class Equation:
             rng=values.get("rng", self.rng) if self.rng is not None else None,
             set_here=self.set_here | set(mine),
         )
+
+    def __reduce__(self) -> Any:
+        """By the import path of its function, and what presets changed."""
+        declared = read(self.function)
+        changed = {
+            k: v
+            for k, v in {**self.slots, **self.keywords}.items()
+            if v is not {**declared.slots, **declared.keywords}[k]
+        }
+        if self.rng is not declared.rng:
+            changed["rng"] = self.rng
+        domain = None if self.domain is None else self.domain.text
+        f = self.function
+        path = f.__module__, f.__qualname__
+        if "<" in f.__qualname__ or _imported(*path) is not f:
+            raise SignatureError(
+                f"the rule {self.name} is pickled by the import path of its function, and "
+                f"{'.'.join(path)} is not it",
+                "def at the top level of a module; .save or .state_dict() for what it has learnt",
+                self.where,
+            )
+        return _restored, (*path, changed, domain)
 
     def with_domain(self, text: str) -> "Equation":
         return replace(self, domain=parse(text, self.keywords))
@@ -260,8 +283,7 @@ def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
     """Read an equation from a function's signature."""
     kinds = inspect.Parameter
     name = getattr(function, "__name__", "rule")
-    code = getattr(function, "__code__", None)
-    where = f"{code.co_filename}:{code.co_firstlineno}" if code else None
+    where = place(function) or None
     takes, slots, keywords = [], {}, {}  # type: list[str], dict[str, Any], dict[str, Any]
     for p in inspect.signature(function).parameters.values():
         if p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD):
@@ -309,6 +331,18 @@ def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
         numbers=frozenset(k for k, v in keywords.items() if isinstance(v, plain)),
     )
     return equation.with_domain(domain) if domain is not None else equation
+
+
+def _imported(module: str, name: str) -> Any:
+    """The function at an import path, also where a rule made of it has its name."""
+    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return getattr(found, "__wrapped__", found)
+
+
+def _restored(module: str, name: str, changed: Mapping[str, Any], domain: str | None) -> Equation:
+    """The equation of a function that is known by its import path, or of the rule made of it."""
+    equation = read(_imported(module, name)).preset(changed)
+    return equation if domain is None else equation.with_domain(domain)
 
 
 def _first_step(rule: str, step: Any, where: str | None) -> int:

@@ -6,6 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from .domain import Domain
 from .equation import Equation, Shared, check_number
 from .errors import SignatureError
 
@@ -150,6 +151,21 @@ class Equations:
         """Raise where a number was declared, and something else is given."""
         for name in self.numbers & set(keywords):
             check_number(self.name, name, keywords[name])
+
+    def check_domains(self, keywords: Mapping[str, Any]) -> None:
+        """Raise where a domain has nothing in it by the values of a step."""
+        for k, domain in self._bounded:
+            domain.check(self.name, self._read_by(k, keywords))
+
+    @cached_property
+    def _bounded(self) -> list[tuple[int, Domain]]:
+        """The domains with a bound that may change."""
+        return [
+            (k, e.domain)
+            for k, e in enumerate(self.equations)
+            if e.domain is not None
+            and (isinstance(e.domain.low, str) or isinstance(e.domain.high, str))
+        ]
 
     def compute(
         self,

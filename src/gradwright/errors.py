@@ -6,6 +6,7 @@ import linecache
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,12 @@ def user_line() -> str:
             return ""
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def place(function: Any) -> str:
+    """``file:line`` of a function's definition, or ``""``."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 def _shown(where: str) -> str:

@@ -68,6 +68,7 @@ class Graph:
     readable: set[int] = field(default_factory=set)  # inputs whose value the body may read
     programs: dict[str, Any] = field(default_factory=dict)  # made from it, one for each target
     symbols: dict[int, str] = field(default_factory=dict)  # what a formula calls a node: ε
+    interrupted: list[Exception] = field(default_factory=list)  # what tracing must not outlive
     line: str = ""  # where the equations come from that are being added, when that is known
     _seen: dict[Hashable, int] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ import numpy as np
 from . import emit, targets, tree
 from .captures import Captures, Capturing
 from .dims import inputs_of
-from .errors import GradwrightError, SignatureError, TraceError
+from .errors import GradwrightError, SignatureError, TraceError, place
 from .function import Function, apply
 from .graph import Graph
 from .own import OwnRule, check
@@ -183,6 +183,12 @@ class Op(Capturing, Generic[P]):
                     graph.readable.add(k)
                 leaves.append(fixed.get(("value", k), x))
             outs, out = tree.flatten(self._run(self.__wrapped__, layout.arguments(leaves)))
+            if not outs:
+                raise SignatureError(
+                    f"{self.name} returns {'None' if out == '-' else 'no arrays'}",
+                    "return an array, or a tree of arrays",
+                    place(self.__wrapped__),
+                )
             spec[:] = [out]
             return [strong(lift(graph, x)) for x in outs]
 

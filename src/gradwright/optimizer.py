@@ -145,6 +145,7 @@ def resolved(entry: Entry, count: int) -> dict[str, Any]:
         if name in entry.rule.numbers:
             check_number(entry.rule.name, name, value, source)
         found[name] = number(value)
+    entry.rule.check_domains(found)
     return found
 
 

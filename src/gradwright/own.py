@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import tree
-from .errors import SignatureError
+from .errors import SignatureError, place
 from .function import Own
 from .graph import Graph
 from .primitives import PRIMITIVES
@@ -32,6 +32,14 @@ def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
         raise SignatureError(
             f"the {kind} of {signature.name} takes ({', '.join(got + options)})",
             f"({', '.join(wanted)}{out}), and the options it needs after *",
+        )
+    moved = [] if variadic else [n for n, w in zip(got, wanted, strict=False) if n != w]
+    if moved and set(moved) & set(wanted):
+        name = next(n for n in moved if n in wanted)
+        raise SignatureError(
+            f"the {kind} of {signature.name} takes ({', '.join(got)}): {name} stands where "
+            f"{wanted[got.index(name)]} is given",
+            f"({', '.join(wanted)}), in this order",
         )
 
 
@@ -105,7 +113,14 @@ class OwnRule:
         if "out" in takes and self.kind != "surrogate":
             positional.append(tree.unflatten(self.out, outs))
         options = {name: values[name] for name in self.signature.options if name in takes}
-        return self.rule(*positional, **options)
+        result = self.rule(*positional, **options)
+        if result is None:
+            raise SignatureError(
+                f"the {self.kind} of {self.signature.name} returns None",
+                "return … in it; (None,) for an argument without a derivative",
+                place(self.rule),
+            )
+        return result
 
     def _by_argument(self, result: Any) -> list[Any]:
         """One value for each leaf; options have no derivative."""

@@ -1,5 +1,6 @@
 """Update rules: equations threaded through (w, g), traced once, bound to optimizers."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
@@ -109,6 +110,7 @@ class Rule(Equations, Capturing, Generic[P]):
         super().__init__(equations)
         Capturing.__init__(self, [e.function for e in equations])
         self.settings = settings
+        self.__module__ = self.__wrapped__.__module__
         self._plans: Specialising[Plan] = Specialising()  # others once an equation is traced anew
         self._plans_of_floats: dict[tuple[Meta, ...], Plan] = {}  # where every keyword is a float
 
@@ -117,6 +119,16 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Rule[P]":
         return self
+
+    def __reduce__(self) -> Any:
+        """By its import path, as functions are; a preset or a chain by those of its equations."""
+        name = self.__wrapped__.__qualname__
+        named = getattr(sys.modules.get(self.__module__), name, None)
+        return name if named is self else (type(self), self._made_of)
+
+    @property
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.equations, self.settings
 
     def __repr__(self) -> str:
         hypers = [f"{k}={v!r}" for k, v in self.hyperparams.items()]

@@ -6,7 +6,8 @@ schedule itself begins after them.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from .errors import SignatureError
 class Schedule:
     """A number that depends on the count of updates."""
 
-    def __init__(self, function: Callable[[Any], Any], text: str) -> None:
-        self.function, self.text = function, text
+    def __init__(self, function: Callable[[Any], Any], text: str, again: "_Making") -> None:
+        self.function, self.text, self._again = function, text, again
 
     def __call__(self, count: Any) -> Any:
         return self.function(count)
@@ -25,13 +26,21 @@ class Schedule:
     def __repr__(self) -> str:
         return self.text
 
+    def __reduce__(self) -> Any:
+        return self._again, ()
 
-def _warm(function: Callable[[Any], Any], start: float, warmup: int, text: str) -> Schedule:
+
+_Making: TypeAlias = Callable[[], Schedule]  # how to make an equal one
+
+
+def _warm(
+    function: Callable[[Any], Any], start: float, warmup: int, text: str, again: _Making
+) -> Schedule:
     def with_warmup(count: Any) -> Any:
         rising = start * (count + 1) / warmup
         return np.where(count < warmup, rising, function(np.maximum(count - warmup, 0)))
 
-    return Schedule(with_warmup if warmup else function, text)
+    return Schedule(with_warmup if warmup else function, text, again)
 
 
 def _positive(steps: int, what: str) -> None:
@@ -45,7 +54,7 @@ def constant(value: float) -> Schedule:
     >>> constant(0.1)(5)
     0.1
     """
-    return Schedule(lambda count: value, f"constant({value})")
+    return Schedule(lambda count: value, f"constant({value})", partial(constant, value))
 
 
 def linear(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
@@ -57,7 +66,7 @@ def linear(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule
     _positive(steps, "steps")
     text = f"linear({start}, {end}, {steps}{_option(warmup=warmup)})"
     part = lambda count: start + (end - start) * np.minimum(count / steps, 1.0)
-    return _warm(part, start, warmup, text)
+    return _warm(part, start, warmup, text, partial(linear, start, end, steps, warmup=warmup))
 
 
 def cosine(start: float, steps: int, *, end: float = 0.0, warmup: int = 0) -> Schedule:
@@ -73,7 +82,8 @@ def cosine(start: float, steps: int, *, end: float = 0.0, warmup: int = 0) -> Sc
     part = lambda count: (
         end + (start - end) * (0.5 + 0.5 * np.cos(np.pi * np.minimum(count / steps, 1.0)))
     )
-    return _warm(part, start, warmup, text)
+    again = partial(cosine, start, steps, end=end, warmup=warmup)
+    return _warm(part, start, warmup, text, again)
 
 
 def exponential(start: float, rate: float, *, every: int = 1, warmup: int = 0) -> Schedule:
@@ -84,7 +94,8 @@ def exponential(start: float, rate: float, *, every: int = 1, warmup: int = 0) -
     """
     _positive(every, "steps")
     text = f"exponential({start}, {rate}{_option(every=every, warmup=warmup)})"
-    return _warm(lambda count: start * rate ** (count / every), start, warmup, text)
+    again = partial(exponential, start, rate, every=every, warmup=warmup)
+    return _warm(lambda count: start * rate ** (count / every), start, warmup, text, again)
 
 
 def piecewise(start: float, at: dict[int, float]) -> Schedule:
@@ -100,7 +111,7 @@ def piecewise(start: float, at: dict[int, float]) -> Schedule:
             value = np.where(count >= first, then, value)
         return value
 
-    return Schedule(function, f"piecewise({start}, {at})")
+    return Schedule(function, f"piecewise({start}, {at})", partial(piecewise, start, at))
 
 
 def of(function: Callable[[Any], Any], /) -> Schedule:
@@ -109,7 +120,7 @@ def of(function: Callable[[Any], Any], /) -> Schedule:
     >>> float(of(lambda count: 0.1 / np.sqrt(count + 1))(3))
     0.05
     """
-    return Schedule(function, f"of({getattr(function, '__name__', 'f')})")
+    return Schedule(function, f"of({getattr(function, '__name__', 'f')})", partial(of, function))
 
 
 def _option(**options: float) -> str:

@@ -1,6 +1,7 @@
 """Update rules, their optimizers and their files that cannot be."""
 
 import json
+import pickle
 import sys
 from unittest import mock
 
@@ -197,6 +198,10 @@ CASES = [
     case(lambda: rules.sgd.options(engine="fused").numpy(np.ones((), F4)).step(np.ones((), F4)),
          'sgd with engine="fused" cannot update w: its update is not one loop over the elements',
          'engine="auto", which lets NumPy do'),
+    case(lambda: made(rules.wrap, low=1.0, high=0.0).step(V),
+         "wrap: the domain [low, high) is empty, with low=1.0 and high=0.0", "low < high"),
+    case(lambda: pickle.dumps(gw.rule(lambda w, g: w)),
+         "the rule <lambda> is pickled by the import path of its function", "def at the top level"),
     case(without_bfloat16, "bfloat16 as a NumPy array needs ml_dtypes", "pip install ml_dtypes"),
     case(lambda: rules.sgd.options(accumulate=0), "accumulate=0", "a number of steps"),
     case(lambda: gw.schedules.linear(1.0, 0.0, 0), "a schedule over 0 steps", "at least one"),

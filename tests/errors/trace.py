@@ -163,6 +163,33 @@ def attached_wrong():
     op.vjp(lambda x, y: x)
 
 
+def attached_in_another_order():
+    gw.op(lambda x: x).vjp(lambda x, g: g)
+
+
+def rule_without_return():
+    op = gw.op(lambda x: x**3)
+
+    @op.vjp
+    def _(g, x):
+        g * 3 * x**2
+
+    gw.grad(op)(2.0)
+
+
+def op_without_return(x):
+    x * 2
+
+
+def hidden_branch(x):
+    try:
+        if x.sum() > 0:
+            return x
+    except Exception:
+        pass
+    return -x
+
+
 def attached_to_host():
     gw.op(lambda x: x).vjp(host=True)
 
@@ -298,6 +325,13 @@ CASES = [
     case(attached_late, "used was used before its vjp was attached", "the rule directly below"),
     case(attached_twice, "own_vjp has its own vjp already", "one of partials, vjp, jvp, surrogate"),
     case(attached_wrong, "the vjp of <lambda> takes (x, y)", "(g, x, y[, out])"),
+    case(attached_in_another_order, "the vjp of <lambda> takes (x, g): x stands where g is given",
+         "(g, x), in this order"),
+    case(rule_without_return, "the vjp of <lambda> returns None", "return … in it"),
+    case(lambda: on(V)(op_without_return), "op_without_return returns None", "return an array"),
+    case(lambda: on(V)(lambda x: ()), "<lambda> returns no arrays", "return an array, or a tree"),
+    case(lambda: on(V)(hidden_branch), "the truth of an array is not known while tracing",
+         "np.where(condition, a, b)"),
     case(attached_to_host, "vjp(host=True) of <lambda>: only a host op", "a rule in NumPy"),
     case(lambda: own_vjp.layer(), "own_vjp.layer(): Keras layers are not in this version"),
     case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "one of numpy, torch, tensorflow"),

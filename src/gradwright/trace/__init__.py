@@ -34,6 +34,8 @@ def _once(build: Callable[[Graph], Sequence[Tracer]]) -> Graph:
     except (TypeError, ValueError) as error:
         _unwrap(error.__cause__)
         raise
+    if graph.interrupted:
+        raise graph.interrupted[0]
     graph.outputs = tuple(out.i for out in outs)
     return graph
 

@@ -346,7 +346,9 @@ def norm(x: Tracer, /, ord: Any = None, axis: Any = None, *, keepdims: bool = Fa
     vector = x.ndim == 1 or isinstance(axis, int)
     if not (ord is None or (vector and ord == 2)):
         raise TraceError(f"np.linalg.norm with ord={ord}", "the norm as an expression of np.sum")
-    return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+    total = np.sum(np.square(x), axis=axis, keepdims=keepdims)
+    # the same number, and at 0, where the norm has a kink, a derivative of 0
+    return np.where(total == 0, 0, np.sqrt(np.where(total == 0, 1, total)))
 
 
 @_implements(np.cumsum)

@@ -148,13 +148,17 @@ class Tracer(NDArrayOperatorsMixin):
 
     # --- Python's questions that only a number can answer ---
     def __bool__(self) -> bool:
-        return bool(
-            concrete(
-                self,
-                "the truth of an array is not known while tracing",
-                "np.where(condition, a, b)",
+        try:
+            return bool(
+                concrete(
+                    self,
+                    "the truth of an array is not known while tracing",
+                    "np.where(condition, a, b)",
+                )
             )
-        )
+        except (TraceError, Specialise) as error:
+            self.graph.interrupted.append(error)  # `except Exception: …` around it hides a branch
+            raise
 
     def __index__(self) -> int:
         return operator.index(

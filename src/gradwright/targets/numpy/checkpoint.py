@@ -14,7 +14,7 @@ from ...errors import GradwrightError, StateError
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 _KEYS = {"rule", "steps", "seed", "micro", "shared", "parameters"}
-_ENTRY_KEYS = {"name", "identity", "steps", "slots", "summed"}
+_ENTRY_KEYS = {"name", "identity", "steps", "hyperparams", "slots", "summed"}
 _NARROW = "bfloat16"  # a file has its bits as uint16: np.load would forget the dtype
 _FROM_HERE = "what .state_dict() gave, or a file that .save wrote"
 
@@ -29,6 +29,12 @@ def narrow_dtype() -> np.dtype[Any]:
         ) from None
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found
+
+
+def plain(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of a group that are numbers: a schedule is code, and no state."""
+    values = {k: v.item() if isinstance(v, np.generic) else v for k, v in group.items()}
+    return {k: v for k, v in values.items() if isinstance(v, (bool, int, float))}
 
 
 def check(state: Mapping[str, Any], rule: str) -> None:

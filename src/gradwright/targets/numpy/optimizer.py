@@ -375,6 +375,7 @@ class Optimizer:
                     "name": p.name,
                     "identity": p.identity,
                     "steps": p.steps,
+                    "hyperparams": checkpoint.plain(self.param_groups[p.group]),
                     "slots": {k: v.copy() for k, v in p.slots.items()},
                     "summed": None if p.summed is None else p.summed.copy(),
                 }
@@ -383,9 +384,9 @@ class Optimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Take over a state; parameters are matched by name. Raises, and changes nothing, if it
-        belongs to another rule or does not fit; with ``strict=False`` what is missing keeps its
-        initial value, with a warning."""
+        """Take over a state; parameters are matched by name, and its hyperparameters replace the
+        numbers of their groups. Raises, and changes nothing, if it belongs to another rule or does
+        not fit; with ``strict=False`` what is missing keeps its initial value, with a warning."""
         self._take(state, {}, strict)
 
     def _take(self, state: Mapping[str, Any], weights: Mapping[str, Array], strict: bool) -> None:
@@ -401,6 +402,9 @@ class Optimizer:
         for p in self._parameters:
             if p.name in saved:
                 p.take(saved[p.name])
+                here = checkpoint.plain(self.param_groups[p.group])
+                found = saved[p.name]["hyperparams"]
+                self.param_groups[p.group].update({k: v for k, v in found.items() if k in here})
                 np.copyto(p.array, weights.get(p.name, p.array))
             else:  # its own may belong to another parameter now, whose noise it would share
                 p.identity = next(unused)
