@@ -1,5 +1,6 @@
 """What shape and dtype a node has: one rule for each kind of primitive."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -55,9 +56,10 @@ def _entry_text(entry: tuple[Any, ...], size: Callable[[int, int], str]) -> str:
 
 
 def number_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype that holds a value, a weak one too; NumPy itself has no bfloat16."""
-    held = {"int": "int64", "float": "float64", "bfloat16": "float32"}
-    return np.dtype(held.get(dtype, dtype))
+    """The NumPy dtype that holds a value, a weak one too."""
+    if dtype == "bfloat16" and "ml_dtypes" not in sys.modules:
+        return np.dtype("float32")  # NumPy has no other; such an array is only cast
+    return np.dtype({"int": "int64", "float": "float64"}.get(dtype, dtype))
 
 
 def loop(prim: str, dtypes: Sequence[str]) -> tuple[list[str], str]:

@@ -45,7 +45,6 @@ class Options:
     precision: str = "nearest"
     accumulate: int = 1
     skip_nonfinite: bool = False
-    rng: Any = REQUIRED  # the seed of stochastic rounding, where the equations draw nothing
 
     # what this version does; the rest is refused by name
     ALLOWED = {
@@ -74,7 +73,6 @@ class OptionNames(TypedDict, total=False):
     precision: Precision
     accumulate: int
     skip_nonfinite: bool
-    rng: int
 
 
 class Optimizer(Protocol):
@@ -106,8 +104,14 @@ class Rule(Equations, Capturing, Generic[P]):
     # TensorFlow's AutoGraph reads this attribute, and leaves the rule as it is
     autograph_info__: Mapping[str, Any] = {}
 
-    def __init__(self, equations: Sequence[Equation], settings: Options = DEFAULT) -> None:
+    def __init__(
+        self,
+        equations: Sequence[Equation],
+        settings: Options = DEFAULT,
+        rounding: Any = REQUIRED,  # the seed of stochastic rounding, where no equation draws
+    ) -> None:
         super().__init__(equations)
+        self._rounding = rounding
         Capturing.__init__(self, [e.function for e in equations])
         self.settings = settings
         self.__module__ = self.__wrapped__.__module__
@@ -128,7 +132,7 @@ class Rule(Equations, Capturing, Generic[P]):
 
     @property
     def _made_of(self) -> tuple[Any, ...]:
-        return self.equations, self.settings
+        return self.equations, self.settings, self._rounding
 
     def __repr__(self) -> str:
         hypers = [f"{k}={v!r}" for k, v in self.hyperparams.items()]
@@ -152,9 +156,7 @@ class Rule(Equations, Capturing, Generic[P]):
             )
             for label, e in zip(self._labels, self.equations, strict=True)
         ]
-        rounding = "rng" in keywords and super().seed is None  # nothing else draws
-        settings = replace(self.settings, rng=keywords["rng"]) if rounding else self.settings
-        return type(self)(equations, settings)
+        return type(self)(equations, self.settings, keywords.get("rng", self._rounding))
 
     # --- how w is stored ---
     @cached_property
@@ -174,7 +176,7 @@ class Rule(Equations, Capturing, Generic[P]):
     def seed(self) -> Any:
         """The default seed; REQUIRED where there is none, ``None`` where nothing is drawn."""
         drawn = super().seed
-        return self.settings.rng if drawn is None and self.storage.draws else drawn
+        return self._rounding if drawn is None and self.storage.draws else drawn
 
     def options(self, *, domain: str | None = None, **options: Unpack[OptionNames]) -> "Rule[P]":
         """Return the rule with other options.
@@ -197,7 +199,7 @@ class Rule(Equations, Capturing, Generic[P]):
             equations[last] = equations[last].with_domain(domain)
         settings = replace(self.settings, **options)
         settings.check()
-        return type(self)(equations, settings)
+        return type(self)(equations, settings, self._rounding)
 
     def __call__(self, *arrays: Any, **keywords: Any) -> Any:
         if not arrays:

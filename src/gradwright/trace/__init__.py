@@ -35,7 +35,7 @@ def _once(build: Callable[[Graph], Sequence[Tracer]]) -> Graph:
         _unwrap(error.__cause__)
         raise
     if graph.interrupted:
-        raise graph.interrupted[0]
+        raise graph.interrupted[0].with_traceback(None)
     graph.outputs = tuple(out.i for out in outs)
     return graph
 

@@ -367,7 +367,7 @@ def cast(x: Tracer, dtype: str) -> Tracer:
     """The same values in another dtype, as a node of its own."""
     if x.node.dtype == dtype:
         return x
-    if number_dtype(dtype).kind not in "biuf":
+    if number_dtype(dtype).kind not in "biuf" and not is_float(dtype):
         raise TraceError(f"{dtype} arrays cannot be traced", "an array of real numbers")
     if x.node.prim == "const" and not x.dims and dtype != "bfloat16":
         value, kind = (

@@ -403,8 +403,9 @@ class Optimizer:
             if p.name in saved:
                 p.take(saved[p.name])
                 here = checkpoint.plain(self.param_groups[p.group])
-                found = saved[p.name]["hyperparams"]
-                self.param_groups[p.group].update({k: v for k, v in found.items() if k in here})
+                found = saved[p.name]["hyperparams"].items()
+                changed = {k: v for k, v in found if k in here and v != here[k]}
+                self.param_groups[p.group].update(changed)
                 np.copyto(p.array, weights.get(p.name, p.array))
             else:  # its own may belong to another parameter now, whose noise it would share
                 p.identity = next(unused)
