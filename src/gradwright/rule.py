@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib import import_module
 from typing import (
     Any,
     Concatenate,
@@ -298,15 +297,7 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def _bound(self, target: str) -> Any:
         self.check_update()
-        try:
-            module = import_module(f"{targets.__name__}.{target}.optimizer")
-        except ModuleNotFoundError as error:
-            if error.name != target:
-                raise
-            raise GradwrightError(
-                f"{target} is not installed", f"pip install 'gradwright[{target}]'"
-            ) from None
-        return module.bind(self)
+        return targets.part(target, "optimizer").bind(self)
 
     @cached_property
     def numpy(self) -> Callable[Concatenate[Any, P], Optimizer]:
