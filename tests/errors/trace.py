@@ -264,7 +264,7 @@ CASES = [
     case(lambda: on(object())(lambda x: x), "was called with object", "arrays of real numbers"),
     case(lambda: of_frameworks("jax"), "was called with jax arrays: jax is not in this version",
          "arrays of numpy, torch, tensorflow, keras"),
-    case(lambda: of_frameworks("jax", "torch"), "was called with arrays of jax and torch",
+    case(lambda: of_frameworks("jax", "tensorflow"), "called with arrays of jax and tensorflow",
          "arrays of one framework (NumPy arrays may be among them)"),
     # shapes
     case(lambda: on(V)(lambda x: np.sum(x, axis=1)), "axis 1 of an array of 1 dimensions"),
