@@ -317,10 +317,11 @@ class Rule(Equations, Capturing, Generic[P]):
         made: Callable[P, Any] = self._bound("tensorflow")
         return made
 
-    @property
+    @cached_property
     def keras(self) -> Callable[P, Any]:
-        """A ``keras.optimizers.Optimizer`` class (not in this version)."""
-        raise _not_yet(self.name, "keras", "rule.tf1 in tf.function, or rule.numpy")
+        """A ``keras.optimizers.Optimizer`` class: ``rule.keras(**keywords)``."""
+        made: Callable[P, Any] = self._bound("keras")
+        return made
 
     @property
     def optax(self) -> Callable[P, Any]:

@@ -4,3 +4,4 @@ Importing it registers what saved models hold, so that Keras finds it when it lo
 """
 
 from . import op as op
+from . import optimizer as optimizer

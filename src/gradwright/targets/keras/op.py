@@ -1,29 +1,18 @@
 """Ops on Keras tensors that have no values yet, on Keras variables, and in Keras layers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import keras
 
-from ... import targets, tree
+from ... import tree
 from ...errors import GradwrightError, SignatureError
 from ...op import Meta, Op, number_meta
 from ...signature import Layout, is_number
+from . import backends
 from .paths import at, path_of
 
 _OF_THE_LAYER = ("name", "dtype", "trainable")
-BACKEND = keras.config.backend()
-
-
-def backend() -> Any:
-    """The target of what Keras runs on."""
-    if BACKEND not in targets.BOUND:
-        raise GradwrightError(
-            f"Keras on {BACKEND}: {BACKEND} is not in this version",
-            "KERAS_BACKEND=tensorflow or torch in the environment",
-        )
-    return import_module(f"{targets.__name__}.{BACKEND}.op")
 
 
 def value(leaf: Any) -> Any:
@@ -35,7 +24,7 @@ def value(leaf: Any) -> Any:
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     """Run an op on Keras variables, or record its call on tensors that have no values yet."""
     if not any(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
-        return backend().call(op, [value(leaf) for leaf in leaves], layout)
+        return backends.target().call(op, [value(leaf) for leaf in leaves], layout)
     for leaf in leaves:
         if isinstance(leaf, keras.Variable):
             raise SignatureError(
@@ -55,7 +44,7 @@ def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             "gw.eager() around model(x, …), in eager mode",
         )
     args, kwargs = tree.unflatten(spec, [value(leaf) for leaf in leaves])
-    return backend().eager(function, args, kwargs)
+    return backends.target().eager(function, args, kwargs)
 
 
 # --- before there are values -------------------------------------------------------------------
@@ -82,7 +71,7 @@ def _meta(leaf: Any) -> Meta:
 
 def _is_held_in_float32(dtype: str) -> bool:
     """Whether the backend's target computes in another dtype than the arrays have."""
-    return dtype == "bfloat16" and BACKEND == "torch"
+    return dtype == "bfloat16" and backends.NAME == "torch"
 
 
 def _is_narrow(leaves: Sequence[Any]) -> bool:
@@ -96,6 +85,10 @@ def _name_for(op: Op[Any]) -> str | None:
     """A name of its own for each call and each layer of an op; Keras' choice for a lambda."""
     name = op.name.strip("_")
     return f"{name}_{keras.backend.get_uid(name)}" if name.isidentifier() else None
+
+
+def _path_of(op: Op[Any]) -> str:
+    return path_of(op.__wrapped__, f"the op {op.name}", lambda found: found is op)
 
 
 @keras.saving.register_keras_serializable("gradwright")
@@ -116,7 +109,7 @@ class Call(keras.Operation):  # type: ignore[misc]  # Keras ships no types
 
     def get_config(self) -> dict[str, Any]:
         """The op by its import path."""
-        return {"name": self.name, "op": path_of(self.op, f"the op {self.op.name}")}
+        return {"name": self.name, "op": _path_of(self.op)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Call":
@@ -143,8 +136,8 @@ class Layer(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
 
     def get_config(self) -> dict[str, Any]:
         """The layer's settings, the op by its import path, the options."""
-        path = path_of(self.op, f"the layer {self.name}")
-        return {**super().get_config(), "op": path, "options": dict(self.options)}
+        config = super().get_config()
+        return {**config, "op": _path_of(self.op), "options": dict(self.options)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Layer":

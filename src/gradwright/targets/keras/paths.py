@@ -1,16 +1,16 @@
 """Import paths: how a saved model names what it does not hold."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import StateError
 
 
-def path_of(value: Any, what: str) -> str:
-    """``module:name`` of an op or a function, which must be found there again."""
-    function = getattr(value, "__wrapped__", value)
+def path_of(function: Any, what: str, is_there: Callable[[Any], bool] | None = None) -> str:
+    """``module:name`` of a function, where what a loading program needs must be found."""
     path = f"{function.__module__}:{function.__qualname__}"
-    if _found(path) is not value:
+    if not (is_there or (lambda found: found is function))(_found(path)):
         raise StateError(
             f"{what} cannot be saved: it is not what {path} is",
             "a name of its own at the top of a module, which the loading program imports",
