@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 from keras_modes import (
@@ -360,7 +361,21 @@ def test_other_floats_are_computed_in_float32_at_least_and_rounded_once(dtype):
         exact = exact - 0.125 * slot
         tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-6}[dtype]
         np.testing.assert_allclose(wide(w), exact, rtol=0, atol=tolerance)
-    assert optimizer.slots["m"][0].dtype == ("float32" if dtype == "bfloat16" else dtype)
+    assert optimizer.slots["m"][0].dtype == ("float64" if dtype == "float64" else "float32")
+
+
+@in_every_mode
+@pytest.mark.parametrize("precision", ["nearest", "master", "kahan", "stochastic"])
+def test_small_updates_of_bfloat16_are_kept(precision, mode):
+    """A hundred times 1e-3: a bfloat16 of 1 has 8 binary digits."""
+    start = [np.ones(4096).astype(ml_dtypes.bfloat16)]
+    keywords = {"lr": 1e-3, "rng": 0} if precision == "stochastic" else {"lr": 1e-3}
+    rule = rules.sgd.options(precision=precision)
+    (w,) = mode(rule, keywords, start, [[np.ones_like(start[0])]] * 100)
+    (exact,) = by_numpy(rule, keywords, start, [[np.ones_like(start[0])]] * 100)
+    np.testing.assert_array_equal(np.float32(w), np.float32(exact))
+    wanted = 1.0 if precision == "nearest" else 0.9
+    assert abs(np.float32(w).mean() - wanted) < 5e-3
 
 
 def test_one_step_of_a_rule_on_variables():

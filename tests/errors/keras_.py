@@ -124,8 +124,8 @@ CASES = [
          "accumulate=2 beside gradient_accumulation_steps=3", "one of them"),
     case(lambda: stepped(variables=[keras.Variable(np.arange(3), trainable=False)]),
          "is int", "real floats"),
-    case(lambda: stepped(rules.wrap, [keras.Variable(V, dtype="bfloat16")]), "is bfloat16, in which"
-         " wrap cannot keep its domain", "mixed_bfloat16"),
+    case(lambda: stepped(rules.sgd.options(precision="master"), weight_decay=0.1),
+         "weight_decay of Keras would change variable", "precision='master'", "rules.decay"),
     case(twice_the_same, "a variable twice among ['variable", "the sum of its gradients"),
     case(lambda: rules.sgd.keras().apply([V]), "1 gradients without variables, for an optimizer of"
          " 0", "build(variables) before"),

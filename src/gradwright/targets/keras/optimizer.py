@@ -24,7 +24,7 @@ from ...rule import Rule
 from ...schedules import Schedule
 from . import saved
 from .state import Keywords, State, on
-from .values import Now, select, wide
+from .values import Now, select
 
 REGISTERED = "gradwright>Optimizer"  # the name of the class in a saved model
 _SETTINGS = (
@@ -185,11 +185,11 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
 
     def _entry(self, k: int, g: Any, steps: Any, values: "Now") -> Entry:
         of = self._state.variables[k]
-        w = wide(on.read(of.variable))
+        w = on.read(of.variable)
         if self.weight_decay is not None and self._use_weight_decay(of.variable):
             w = w - w * keras.ops.cast(self.weight_decay * self.learning_rate, w.dtype)
         slots = [on.read(s) for s in of.slots.values()]
-        return Entry(of.rule, of.name, w, wide(g), slots, k, steps, {}, values.of(of))
+        return Entry(of.rule, of.name, w, g, slots, k, steps, {}, values.of(of))
 
     def _averages(self, ws: dict[int, Any]) -> Changes:
         """Keras' own average of the weights, of those that a constraint has seen."""
@@ -329,11 +329,11 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
 def _checked(preset: Rule[Any]) -> Rule[Any]:
     """The rule, if Keras can do all that its options say."""
     settings = preset.settings
-    able = replace(settings, engine="auto", sparse="dense", precision="nearest")
+    able = replace(settings, engine="auto", sparse="dense")
     if settings != able:
         raise GradwrightError(
             f"{preset.name}.keras with {settings}: not in this version for Keras",
-            "engine='auto', sparse='dense', precision='nearest'",
+            "engine='auto', sparse='dense'",
         )
     return preset
 

@@ -1,7 +1,7 @@
 """A rule as plain data: its equations by their import paths, and what was set of them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 import keras
@@ -24,7 +24,8 @@ def config_of(rule: Rule[Any]) -> dict[str, Any]:
     """A rule as data."""
     if isinstance(rule, Partition):
         return {"partition": {pattern: config_of(r) for pattern, r in rule.rules.items()}}
-    changed = {k: v for k, v in asdict(rule.settings).items() if v != getattr(DEFAULT, k)}
+    settings = {f.name: getattr(rule.settings, f.name) for f in fields(Options)}
+    changed = {k: v for k, v in settings.items() if v != getattr(DEFAULT, k)}
     return {"equations": [_equation(e) for e in rule.equations], "options": changed}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...compose import Partition
 from ...equation import PerParam, Shared, initial
 from ...errors import StateError
+from ...precision import LOW
 from ...rule import Rule
 from ...schedules import Schedule
 from . import backends
@@ -95,7 +96,7 @@ class State:
         """Make what is kept for each variable."""
         self.variables = [self._of(v) for v in variables]
         if self.preset.has_clock:
-            self.updates = self._count("updates", np.zeros(len(variables)))
+            self.updates = self._count("updates", np.zeros(len(variables), on.COUNT))
 
     def _of(self, v: Any) -> Of:
         name = on.name(v)
@@ -103,11 +104,11 @@ class State:
         dtype = keras.backend.standardize_dtype(v.dtype)
         if dtype not in _FLOATS:
             raise StateError(f"the variable {name} is {dtype}", "real floats: float32, say")
-        if dtype == "bfloat16" and any(e.domain for e in rule.equations):
+        if rule.storage.slots and (changed := self._changed_by_keras(v)):
             raise StateError(
-                f"the variable {name} is bfloat16, in which {rule.name} cannot keep its domain: "
-                "not in this version",
-                "float32 variables, with the dtype policy mixed_bfloat16",
+                f"{changed} of Keras would change {name}, and not what "
+                f"precision={rule.settings.precision!r} keeps beside it",
+                "gw.chain of the rule with rules.decay, rules.clamp, rules.ema, …",
             )
         shape_only = np.broadcast_to(np.float32(np.nan), tuple(v.shape))
         own = {
@@ -117,6 +118,15 @@ class State:
         }
         slots = {s: self._slot(s, rule.initial(s), v, dtype) for s in rule.own_slots}
         return Of(v, name, rule, slots, own)
+
+    def _changed_by_keras(self, v: Any) -> str:
+        """Which of Keras' own settings write a variable."""
+        settings = {
+            "constraint": getattr(v, "constraint", None),
+            "weight_decay": self._optimizer.weight_decay,
+            "ema_overwrite_frequency": self._optimizer.ema_overwrite_frequency,
+        }
+        return ", ".join(name for name, value in settings.items() if value is not None)
 
     def current(self, rate: Any) -> Rule[Any]:
         """The rule with the hyperparameters that it has now."""
@@ -136,11 +146,11 @@ class State:
 
     # --- making variables ---
     def _slot(self, name: str, value: Any, v: Any, dtype: str) -> Any:
-        """A slot in the dtype that is computed with."""
-        dtype = "float32" if dtype == "bfloat16" else dtype
+        """A slot, in float32 at least where it starts from a number."""
         if callable(value):
-            first = initial(value, on.array(v).astype(dtype))
+            first = initial(value, on.array(v))
             return self._variable(name, first, first.dtype.name, like=v)
+        dtype = "float32" if dtype in LOW else dtype
         return self._variable(name, np.full(tuple(v.shape), value, dtype), dtype, like=v)
 
     def _number(self, name: str, value: float) -> Any:
@@ -154,7 +164,7 @@ class State:
 
     def _variable(self, name: str, value: Any, dtype: str, like: Any = None) -> Any:
         """A variable of the optimizer's with a first value."""
-        array = np.asarray(value, dtype)
+        array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype)
 
         def start(shape: Any, dtype: Any) -> Any:
             return keras.ops.convert_to_tensor(array, dtype=dtype)

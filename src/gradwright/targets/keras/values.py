@@ -59,9 +59,3 @@ def select(condition: Any, new: Any, v: Any) -> Any:
         return new
     old = on.read(v) if isinstance(v, keras.Variable) or not keras.ops.is_tensor(v) else v
     return keras.ops.where(condition, keras.ops.cast(new, old.dtype), old)
-
-
-def wide(x: Any) -> Any:
-    """An array as it is computed with: the numbers of bfloat16 are float32's, too."""
-    is_narrow = keras.backend.standardize_dtype(x.dtype) == "bfloat16"
-    return keras.ops.cast(x, "float32") if is_narrow else x
