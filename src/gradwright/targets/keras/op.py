@@ -8,6 +8,7 @@ import keras
 from ... import tree
 from ...errors import GradwrightError, SignatureError
 from ...op import Meta, Op, number_meta
+from ...precision import is_narrow
 from ...signature import Layout, is_number
 from . import backends
 from .paths import at, path_of
@@ -53,7 +54,7 @@ def result_spec(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     leaves, layout = op.signature.layout(args, kwargs)
     metas = [_meta(leaf) for leaf in leaves]
     made = op.traced(metas, layout)
-    narrow = _is_narrow(leaves)
+    narrow = is_narrow(_dtype(leaf) for leaf in leaves if hasattr(leaf, "dtype"))
     outs = [
         keras.KerasTensor(shape, "bfloat16" if narrow and dtype == "float32" else dtype)
         for shape, dtype in made.function.known_types([m.shape for m in metas])
@@ -65,20 +66,12 @@ def _meta(leaf: Any) -> Meta:
     if is_number(leaf):
         return number_meta(leaf)
     # whether a tensor is sparse is seen when there is one: Keras says of 2 * x that it is
-    dtype = keras.backend.standardize_dtype(leaf.dtype)
-    return Meta(tuple(leaf.shape), "float32" if _is_held_in_float32(dtype) else dtype)
+    dtype = _dtype(leaf)
+    return Meta(tuple(leaf.shape), "float32" if dtype == "bfloat16" else dtype)
 
 
-def _is_held_in_float32(dtype: str) -> bool:
-    """Whether the backend's target computes in another dtype than the arrays have."""
-    return dtype == "bfloat16" and backends.NAME == "torch"
-
-
-def _is_narrow(leaves: Sequence[Any]) -> bool:
-    """Whether what was computed in float32 is rounded to bfloat16 again, as that target does."""
-    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")]
-    floats = {dtype for dtype in dtypes if "float" in dtype}
-    return len(floats) == 1 and all(map(_is_held_in_float32, floats))
+def _dtype(x: Any) -> str:
+    return str(keras.backend.standardize_dtype(x.dtype))
 
 
 def _name_for(op: Op[Any]) -> str | None:
