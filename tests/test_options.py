@@ -152,7 +152,7 @@ def test_the_options_of_this_version_are_accepted():
     assert rules.sgd.settings == rules.sgd.options().settings
 
 
-@pytest.mark.parametrize("target", ["keras", "optax"])
+@pytest.mark.parametrize("target", ["optax"])
 def test_targets_that_are_not_in_this_version_are_refused_by_name(target):
     with pytest.raises(gw.GradwrightError, match=rf"sgd\.{target} is not in this version"):
         getattr(rules.sgd, target)

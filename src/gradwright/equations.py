@@ -123,17 +123,22 @@ class Equations:
         """The default seed; REQUIRED where there is none, ``None`` where nothing is drawn."""
         return next((e.rng for e in self.equations if e.rng is not None), None)
 
+    @property
+    def has_clock(self) -> bool:
+        """Whether the rule reads the count of its parameter's updates."""
+        return self.seed is not None or any(e.step is not None for e in self.equations)
+
     def check_names(self, keywords: Iterable[str]) -> None:
         """Raise unless every keyword is one of the rule's."""
         for name in keywords:
-            if name not in self._known:
+            if name not in self.known:
                 raise SignatureError(
                     f"{self.name} has no keyword {name}",
-                    f"one of {', '.join(sorted(self._known)) or 'none'}",
+                    f"one of {', '.join(sorted(self.known)) or 'none'}",
                 )
 
     @cached_property
-    def _known(self) -> set[str]:
+    def known(self) -> set[str]:
         """What may be given when an optimizer is made."""
         known = {*self._keywords, *self._slots, *(n for e in self.equations for n in e.keywords)}
         return known | ({"rng"} if self.seed is not None else set())

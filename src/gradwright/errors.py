@@ -63,6 +63,8 @@ def _shown(where: str) -> str:
 class GradwrightError(Exception):
     """What happened, where, and what to write instead."""
 
+    _keras_call_info_injected = True  # Keras reads this, and raises the error as it is
+
     def __init__(self, what: str, instead: str = "", where: str | None = None) -> None:
         self.where = user_line() if where is None else where  # file:line, or ""
         self.what, self.instead = what, instead

@@ -118,6 +118,20 @@ class Function:
         out = self.outs[k]
         return tuple(dims.substitute(d, known) for d in out.shape), out.dtype
 
+    def known_types(
+        self, shapes: Sequence[Sequence[int | None]]
+    ) -> list[tuple[tuple[int | None, ...], str]]:
+        """The shape and dtype of every output, where some sizes are not known yet."""
+        open_ = [
+            tuple(("in", k, axis) if d is None else d for axis, d in enumerate(shape))
+            for k, shape in enumerate(shapes)
+        ]
+        found = [self.result_type(k, open_) for k in range(len(self.outs))]
+        return [
+            (tuple(d if isinstance(d, int) else None for d in shape), dtype)
+            for shape, dtype in found
+        ]
+
     def _stage(self) -> tuple[Graph, list[Tracer], list[Tracer]]:
         """A new graph with the inputs and the outputs of this function as inputs."""
         g = Graph()

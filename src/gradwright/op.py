@@ -182,7 +182,7 @@ class Op(Capturing, Generic[P]):
                 if meta.dtype in ("int", "bool") and not shape:
                     graph.readable.add(k)
                 leaves.append(fixed.get(("value", k), x))
-            outs, out = tree.flatten(self._run(self.__wrapped__, layout.arguments(leaves)))
+            outs, out = tree.flatten(self.given(self.__wrapped__, layout.arguments(leaves)))
             if not outs:
                 raise SignatureError(
                     f"{self.name} returns {'None' if out == '-' else 'no arrays'}",
@@ -204,7 +204,8 @@ class Op(Capturing, Generic[P]):
         self._captures = Captures(self._functions)  # as the trace left them: it may count itself
         return Traced(function, spec[0], not fixed)
 
-    def _run(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    def given(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """Call a function of the op's signature with arguments by name."""
         positional = []
         for name in self.signature.arrays:
             if self.signature.python.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
@@ -292,11 +293,13 @@ class Op(Capturing, Generic[P]):
 
     # --- looking at it ---
     def layer(self, **options: Any) -> Any:
-        """Make a Keras layer of the op (not in this version)."""
-        raise GradwrightError(
-            f"{self.name}.layer(): Keras layers are not in this version",
-            "the op called in a layer's call()",
-        )
+        """Make a Keras layer of the op: its arrays are the layer's inputs.
+
+        `options` are the op's; ``name``, ``dtype`` and ``trainable``, where the op has no such
+        option, are the layer's. A saved model has the op by its import path, so a program that
+        loads one imports ``gradwright.targets.keras`` and the op's module before.
+        """
+        return targets.part("keras", "op").layer(self, options)
 
     def example(self) -> Traced:
         """The op as it was first used; before that on float32 vectors, else matrices."""

@@ -9,7 +9,7 @@ P. Zamirai et al.: Revisiting BFloat16 training. arXiv 2010.06192, 2020 (kahan, 
 P. Micikevicius et al.: Mixed precision training. ICLR 2018 (master).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +20,14 @@ DIGITS = {"float16": 11, "bfloat16": 8}  # binary ones
 LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-126}  # distance of two numbers next to zero
 Cast: TypeAlias = Callable[[Any], Any]  # to the dtype of the parameter
 Bits: TypeAlias = Callable[[], Any]  # 32 random ones for every element
+
+
+def is_narrow(dtypes: Iterable[str]) -> bool:
+    """Whether an op's float32 results are rounded to bfloat16: the widest float it was given.
+
+    NumPy has no bfloat16; what an op computes of it is computed in float32, and rounded once.
+    """
+    return {dtype for dtype in dtypes if "float" in dtype} == {"bfloat16"}
 
 
 def dropped(dtype: str) -> int:

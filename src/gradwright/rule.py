@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib import import_module
 from typing import (
     Any,
     Concatenate,
@@ -312,15 +311,7 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def _bound(self, target: str) -> Any:
         self.check_update()
-        try:
-            module = import_module(f"{targets.__name__}.{target}.optimizer")
-        except ModuleNotFoundError as error:
-            if error.name != target:
-                raise
-            raise GradwrightError(
-                f"{target} is not installed", f"pip install 'gradwright[{target}]'"
-            ) from None
-        return module.bind(self)
+        return targets.part(target, "optimizer").bind(self)
 
     @cached_property
     def numpy(self) -> Callable[Concatenate[Any, P], Optimizer]:
@@ -340,10 +331,11 @@ class Rule(Equations, Capturing, Generic[P]):
         made: Callable[P, Any] = self._bound("tensorflow")
         return made
 
-    @property
+    @cached_property
     def keras(self) -> Callable[P, Any]:
-        """A ``keras.optimizers.Optimizer`` class (not in this version)."""
-        raise _not_yet(self.name, "keras", "rule.tf1 in tf.function, or rule.numpy")
+        """A ``keras.optimizers.Optimizer`` class: ``rule.keras(**keywords)``."""
+        made: Callable[P, Any] = self._bound("keras")
+        return made
 
     @property
     def optax(self) -> Callable[P, Any]:

@@ -5,6 +5,7 @@ last step a schedule keeps its final value. `warmup` steps rise linearly from 0 
 schedule itself begins after them.
 """
 
+import ast
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -121,6 +122,29 @@ def of(function: Callable[[Any], Any], /) -> Schedule:
     0.05
     """
     return Schedule(function, f"of({getattr(function, '__name__', 'f')})", partial(of, function))
+
+
+def parse(text: str, /) -> Schedule:
+    """Read a schedule from its text: a name of this module with plain values, nothing else.
+
+    >>> float(parse("exponential(1.0, 0.5)")(3))
+    0.125
+    """
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        make = _WRITTEN[call.func.id]
+        args = [ast.literal_eval(a) for a in call.args]
+        return make(*args, **{str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
+    except (SyntaxError, ValueError, AssertionError, KeyError):
+        raise SignatureError(
+            f"{text!r} is no schedule", f"one of {', '.join(_WRITTEN)}, with plain numbers"
+        ) from None
+
+
+_WRITTEN: dict[str, Callable[..., Schedule]] = {
+    f.__name__: f for f in (constant, linear, cosine, exponential, piecewise)
+}
 
 
 def _option(**options: float) -> str:

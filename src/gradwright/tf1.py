@@ -193,9 +193,4 @@ def _traced_shapes(func: Callable[..., Any], xs: Sequence[Any]) -> list[Any] | N
         function = op.traced(metas, layout).function
     except Exception:  # whatever a function does that was not written to be traced
         return None
-    shapes = [
-        tuple(("in", k, axis) if d is None else d for axis, d in enumerate(m.shape))
-        for k, m in enumerate(metas)
-    ]
-    found = [function.result_type(k, shapes)[0] for k in range(len(function.outs))]
-    return [[d if isinstance(d, int) else None for d in shape] for shape in found]
+    return [list(shape) for shape, _ in function.known_types([m.shape for m in metas])]

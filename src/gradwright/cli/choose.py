@@ -13,14 +13,13 @@ from typing import Any
 
 from .. import rules, schedules
 from ..equation import Given, Required
-from ..errors import GradwrightError
+from ..errors import GradwrightError, SignatureError
 from ..op import Op
 from ..optimizer import checked_seed
 from ..rule import Options, Rule
 from .stop import WrongUsage, showing_lines_of, text_of
 
 _OPTIONS = {"domain", *(f.name for f in fields(Options))}
-_SCHEDULES = ("constant", "linear", "cosine", "exponential", "piecewise")
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,18 @@ def parsed(text: str) -> Any:
     """A number, or another Python literal, or a schedule; any other text is itself."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, SignatureError):
         return text
 
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
-        name, args, keywords = _call(node)
-        if name not in _SCHEDULES:
-            raise ValueError(name)
-        return getattr(schedules, name)(*args, **keywords)
+        return schedules.parse(ast.unparse(node))
     return ast.literal_eval(node)
 
 
-def _call(node: ast.Call) -> tuple[str, list[Any], dict[str, Any]]:
-    keywords = {str(k.arg): _value(k.value) for k in node.keywords}
-    return ast.unparse(node.func), [_value(a) for a in node.args], keywords
+def _keywords(node: ast.Call) -> dict[str, Any]:
+    return {str(k.arg): _value(k.value) for k in node.keywords}
 
 
 def settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -85,7 +80,7 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
     try:
         call = ast.parse(f"f{text[len(name) :].strip()}", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
-        return name.strip(), _call(call)[2]
+        return name.strip(), _keywords(call)
     except (SyntaxError, ValueError, AssertionError):
         raise WrongUsage(f"{text}: a rule is written sgd, or sgd(lr=0.5)") from None
 

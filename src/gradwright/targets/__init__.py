@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
-from ..errors import SignatureError
+from ..errors import GradwrightError, SignatureError
 
 F = TypeVar("F")
 
@@ -18,6 +18,8 @@ _PACKAGES = {
     "keras": "keras",
 }
 BOUND = ("numpy", "torch", "tensorflow")
+# Keras computes nothing itself: its arrays are those of its backend.
+_CALLED = (*BOUND, "keras")
 
 
 def _framework(value: Any) -> str | None:
@@ -32,18 +34,32 @@ def of(leaves: Sequence[Any], name: str) -> Any:
     if not any(framework in sys.modules for framework in _PACKAGES):
         return import_module(f"{__name__}.numpy.op")
     found = {framework for leaf in leaves if (framework := _framework(leaf))}
+    if "keras" in found and (keras := sys.modules.get("keras")):
+        found.discard(keras.config.backend())
     if len(found) > 1:
         raise SignatureError(
             f"{name} was called with arrays of {' and '.join(sorted(found))}",
             "arrays of one framework (NumPy arrays may be among them)",
         )
     framework = found.pop() if found else "numpy"
-    if framework not in BOUND:
+    if framework not in _CALLED:
         raise SignatureError(
             f"{name} was called with {framework} arrays: {framework} is not in this version",
-            f"arrays of {', '.join(BOUND)}",
+            f"arrays of {', '.join(_CALLED)}",
         )
     return import_module(f"{__name__}.{framework}.op")
+
+
+def part(target: str, name: str) -> Any:
+    """A module of a target, whose framework is imported with it."""
+    try:
+        return import_module(f"{__name__}.{target}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != target:
+            raise
+        raise GradwrightError(
+            f"{target} is not installed", f"pip install 'gradwright[{target}]'"
+        ) from None
 
 
 def spelling(target: str) -> Any:

@@ -10,6 +10,7 @@ from ... import emit, tree
 from ...errors import GradwrightError, SignatureError
 from ...function import Function
 from ...op import Meta, Op, number_meta
+from ...precision import is_narrow
 from ...signature import Layout, is_number
 from . import SPELLING, saved
 
@@ -50,7 +51,11 @@ def _meta(value: Any, x: Any, name: str) -> Meta:
             f"{name} was called with a tensor of unknown rank",
             "x.set_shape([None, …]) or tf.ensure_shape(x, [None, …]) before the call",
         )
-    return Meta(tuple(x.shape), x.dtype.name)
+    return Meta(tuple(x.shape), "float32" if x.dtype == tf.bfloat16 else x.dtype.name)
+
+
+def _cast(x: Any, of: Any, to: Any) -> Any:
+    return tf.cast(x, to) if x.dtype == of else x
 
 
 # --- calling -----------------------------------------------------------------------------------
@@ -59,7 +64,10 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     xs = [_tensor(leaf, op.name) for leaf in leaves]
     metas = [_meta(leaf, x, op.name) for leaf, x in zip(leaves, xs, strict=True)]
     made = op.traced(metas, layout)
-    return tree.unflatten(made.out, bound(made.function)(*xs))
+    outs = bound(made.function)(*[_cast(x, tf.bfloat16, tf.float32) for x in xs])
+    if is_narrow(x.dtype.name for x, leaf in zip(xs, leaves, strict=True) if not is_number(leaf)):
+        outs = [_cast(out, tf.float32, tf.bfloat16) for out in outs]
+    return tree.unflatten(made.out, outs)
 
 
 def bound(function: Function) -> Callable[..., Sequence[Any]]:

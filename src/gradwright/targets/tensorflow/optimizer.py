@@ -72,7 +72,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         slots: list[tuple[str, Callable[[], Any]]] = [
             (s, partial(first_value, rule.initial(s), v)) for s in rule.own_slots
         ]
-        if _has_clock(rule):
+        if rule.has_clock:
             slots.append(("step", partial(tf.constant, 0, tf.int64)))
         if rule.seed is not None:
             slots.append(("identity", partial(tf.constant, self._position(v), tf.int64)))
@@ -241,11 +241,6 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
 def bind(rule: Rule[Any]) -> type[Optimizer]:
     """The optimizer class of a rule."""
     return type(rule.name, (Optimizer,), {"rule": rule, "__doc__": rule.__doc__})
-
-
-def _has_clock(rule: Rule[Any]) -> bool:
-    """Whether a rule reads the count of its parameter's updates."""
-    return rule.seed is not None or any(e.step is not None for e in rule.equations)
 
 
 def _shared_value(value: Any) -> Any:

@@ -108,7 +108,7 @@ class Now:
 
     def _make(self, raw: Any) -> Any:
         if isinstance(raw, Schedule):
-            return _scheduled(raw, self._count)
+            return scheduled(raw, self._count)
         x = raw() if callable(raw) else raw
         if is_number(x):
             return x
@@ -116,7 +116,7 @@ class Now:
         return number(x) if x.shape.rank == 0 else x
 
 
-def _scheduled(schedule: Schedule, count: Any) -> Any:
+def scheduled(schedule: Schedule, count: Any) -> Any:
     """A schedule's value at a count: by NumPy where there is a number, else as operations."""
     if tf.executing_eagerly():
         return float(schedule(int(count)))

@@ -46,7 +46,7 @@ def operations(done: Iterable[Any]) -> list[Any]:
 # --- gradients -----------------------------------------------------------------------------------
 def with_gradients(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
     """The position, the dense gradient and the variable of each pair that has a gradient."""
-    live = [(k, _dense(g, _checked(v)), v) for k, (g, v) in enumerate(pairs) if g is not None]
+    live = [(k, dense(g, _checked(v)), v) for k, (g, v) in enumerate(pairs) if g is not None]
     if not live:
         raise StateError(
             f"no gradients for any of {[name_of(v) for _, v in pairs]}",
@@ -69,7 +69,7 @@ def _checked(v: Any) -> Any:
     return v
 
 
-def _dense(g: Any, v: Any) -> Any:
+def dense(g: Any, v: Any) -> Any:
     """A gradient as a tensor like its variable; rows of a sparse one that repeat are summed."""
     if isinstance(g, tf.IndexedSlices):
         g = tf.math.unsorted_segment_sum(g.values, g.indices, v.shape[0])

@@ -12,6 +12,7 @@ from ... import tree
 from ...errors import GradwrightError, SignatureError
 from ...function import Function
 from ...op import ARRAYS, Meta, Op, Traced, array_kind, number_meta
+from ...precision import is_narrow
 from ...signature import Layout, is_number
 from ..numpy.op import are_all_arguments
 from . import HELD, held
@@ -117,8 +118,7 @@ def _is_narrow(leaves: Sequence[Any]) -> bool:
     """Whether there are bfloat16 tensors, and no arrays of another float."""
     if all(getattr(leaf, "dtype", None) is not _NARROW for leaf in leaves):
         return False
-    others = [str(x.dtype) for x in leaves if hasattr(x, "dtype") and x.dtype is not _NARROW]
-    return not any("float" in dtype for dtype in others)
+    return is_narrow(str(x.dtype).removeprefix("torch.") for x in leaves if hasattr(x, "dtype"))
 
 
 def _refuse_recording(function: Function) -> None:

@@ -104,9 +104,11 @@ def by_rule(rule: Rule[Any], names: Sequence[str] | None, count: int) -> list[Ru
 
 def gradient(w: Tensor, name: str) -> Tensor | None:
     """The gradient of a parameter, if it has one."""
-    g = w.grad
-    if g is None:
-        return None
+    return None if w.grad is None else dense(w.grad, name)
+
+
+def dense(g: Tensor, name: str) -> Tensor:
+    """A gradient, apart from autograd, if it is dense."""
     if g.layout is not torch.strided:
         raise StateError(
             f"the gradient of {name} has the layout {g.layout}: not in this version",
