@@ -203,6 +203,38 @@ def test_compiled_code_does_not_keep_what_is_gone():
     assert alive() is None
 
 
+def scaled(factor):
+    @gw.op
+    def f(x):
+        return factor * np.sin(x)
+
+    return f
+
+
+HOLDERS = {
+    "argument": lambda op: lambda x: torch.compile(lambda f, x: f(x), backend="eager")(op, x),
+    "closure": lambda op: torch.compile(lambda x: op(x), backend="eager"),
+    "attribute": lambda op: torch.compile(One(op), backend="eager"),
+}
+
+
+class One(torch.nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        return self.op(x)
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_compiled_code_is_for_one_op_alone(holder):
+    """torch keeps code by the Python function that it was made of, which may call another op."""
+    for factor in (1.0, 5.0):
+        compiled_op = HOLDERS[holder](scaled(factor))
+        torch.testing.assert_close(compiled_op(X), factor * torch.sin(X))
+
+
 # --- torch.export --------------------------------------------------------------------------------
 class Model(torch.nn.Module):
     def __init__(self, op):
