@@ -211,8 +211,12 @@ def scaled(factor):
     return f
 
 
+def called(op, x):
+    return op(x)
+
+
 HOLDERS = {
-    "argument": lambda op: lambda x: torch.compile(lambda f, x: f(x), backend="eager")(op, x),
+    "argument": lambda op: lambda x: torch.compile(called, backend="eager")(op, x),
     "closure": lambda op: torch.compile(lambda x: op(x), backend="eager"),
     "attribute": lambda op: torch.compile(One(op), backend="eager"),
 }
@@ -230,9 +234,9 @@ class One(torch.nn.Module):
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_compiled_code_is_for_one_op_alone(holder):
     """torch keeps code by the Python function that it was made of, which may call another op."""
-    for factor in (1.0, 5.0):
-        compiled_op = HOLDERS[holder](scaled(factor))
-        torch.testing.assert_close(compiled_op(X), factor * torch.sin(X))
+    ops = {factor: scaled(factor) for factor in (1.0, 5.0)}
+    for factor, op in ops.items():
+        torch.testing.assert_close(HOLDERS[holder](op)(X), factor * torch.sin(X))
 
 
 # --- torch.export --------------------------------------------------------------------------------
