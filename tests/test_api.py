@@ -84,8 +84,6 @@ OVERLOADS = [
 ]  # fmt: skip
 NOT_YET = {
     "host_op": "ops that run on the host come with ops in every framework",
-    "check": "the checker",
-    "Report": "what the checker returns",
     "compile": "an op is compiled and cached on NumPy arrays; API.md says so, the stub is older",
 }
 

@@ -19,10 +19,10 @@ FRAMEWORKS = {
     "tensorflow": ("targets/tensorflow/", "tf1.py"),
     "cli": "cli/",
 }
-AREAS = {"core": ["trace", "rules"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
+AREAS = {"core": ["trace", "rules", "check_"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
          "cli": ["cli_"]}  # fmt: skip
 # Raised and caught inside: not errors, and never seen.
-CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit"}
+CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit", "NotOffered"}
 
 
 def area_of(path):

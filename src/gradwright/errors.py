@@ -6,6 +6,7 @@ import linecache
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,4 +81,6 @@ class StateError(GradwrightError, ValueError):
 
 
 class CheckFailure(GradwrightError, AssertionError):
-    """A gradient or an update rule is wrong; the text is the diagnosis."""
+    """A gradient or an update rule is wrong; the text is the diagnosis, `report` the whole."""
+
+    report: Any = None  # a gradwright.check.Report
