@@ -81,7 +81,7 @@ def checking(folder, text, *more, **options):
 
 
 CASES = [
-    case(lambda: command(app.check, "a.py", quick=True, thorough=True), "--quick or --thorough, not both"),
+    case(lambda: command(app.check, "a.py", quick=True, thorough=True), "--quick or --thorough"),
     case(lambda folder: checking(folder, "x = 1"), "mine.py has no rule and no op"),
     case(lambda folder: checking(folder, OP, "3,b"), "--shape 3,b: sizes with commas, as in 3,4"),
     case(lambda folder: checking(folder, OP, "3", "3"), "too many positional arguments"),

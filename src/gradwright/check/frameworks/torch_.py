@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from ...errors import GradwrightError
 from ..subject import Arrays, Flat
 from . import NotOffered, Seen
 
@@ -36,12 +36,15 @@ class Eager:
         return _seen(_pulled(self._run, tensors, self.wrt, _tensors(cts)))
 
     def push(self, xs: Arrays, ts: Arrays) -> list[Seen]:
-        with torch.autograd.forward_ad.dual_level():
+        # torch leaves these functions untyped
+        make_dual: Any = forward_ad.make_dual
+        unpack_dual: Any = forward_ad.unpack_dual
+        with forward_ad.dual_level():
             tensors = [_tensor(x) for x in xs]
             for k, t in zip(self.wrt, ts, strict=True):
-                tensors[k] = torch.autograd.forward_ad.make_dual(tensors[k], _tensor(t))
+                tensors[k] = make_dual(tensors[k], _tensor(t))
             outs = [out for out in self._run(*tensors) if out.dtype.is_floating_point]
-            pairs = [torch.autograd.forward_ad.unpack_dual(out) for out in outs]
+            pairs = [unpack_dual(out) for out in outs]
             return _seen([_or_zeros(t, out) for out, t in pairs])
 
     def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
