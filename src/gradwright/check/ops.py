@@ -11,6 +11,7 @@ from .frameworks import Mode, NotOffered
 from .matrix import matrix
 from .measure import ALL, Point, as_given, measure, moved_away
 from .report import Cell
+from .robust import ROBUST
 from .subject import Subject
 from .values import values
 
@@ -49,7 +50,10 @@ def cells_at(point: Point, modes: Sequence[Mode], seed: int, label: str) -> Iter
     """Values and derivatives at one point, in every mode."""
     for mode in modes:
         case = Case(mode, modes[0], point, seed)
-        yield cell("values", mode, guarded(values, case), label)
+        found = guarded(values, case)
+        if found.status == "refused" and mode is modes[0]:
+            found = plain_fault("error", found.text)  # what cannot be computed is not right
+        yield cell("values", mode, found, label)
         if not (point.subject.wrt and point.value.size):
             continue  # integers have no derivative, nor has nothing
         failed = False
@@ -74,11 +78,32 @@ def run(
     subject: Subject, modes: Sequence[Mode], effort: str, seed: int, told: Told
 ) -> Iterator[Cell]:
     """All checks of a subject."""
-    wide = subject.wide()
+    wide, wrong = subject.wide(), False
     for k, (label, far) in enumerate(POINTS[effort]):
         at = moved_away(wide, far, seed + k) if far else wide
         told("measuring the derivative")
         point = _point(at, modes[0], seed + k)
-        for found in cells_at(point, modes, seed + k, label):
+        here = modes if k == 0 or effort == "thorough" else _eager(modes)
+        for found in cells_at(point, here, seed + k, label):
             told(f"{found.check}, {found.mode}")
+            wrong = wrong or found.status == "fault"
             yield found
+        if k == 0 and effort != "quick" and not wrong:
+            for found in robust_cells(point, modes, seed):
+                told(f"{found.check}, {found.mode}")
+                yield found
+
+
+def _eager(modes: Sequence[Mode]) -> list[Mode]:
+    """The first mode of each framework: the others are compiled anew for every shape."""
+    first = {mode.framework: mode for mode in reversed(modes)}
+    return [mode for mode in modes if first[mode.framework] is mode]
+
+
+def robust_cells(point: Point, modes: Sequence[Mode], seed: int) -> Iterator[Cell]:
+    """What holds for all kinds of arrays, in the first mode of each framework."""
+    for mode in modes:
+        case = Case(mode, modes[0], point, seed)
+        for name, check in ROBUST.items():
+            if mode in _eager(modes) or name == "batching":
+                yield cell(name, mode, guarded(check, case), "at the example")

@@ -4,12 +4,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ...errors import GradwrightError, SignatureError
 from ...targets import BOUND
 from ..differences import Array
 from ..subject import Arrays, Subject
+
+Seeds: TypeAlias = Sequence[Array | None]  # cotangents of all results, `None` of integers
 
 
 class Seen(NamedTuple):
@@ -32,9 +34,12 @@ class Mode(Protocol):
     dtypes: Sequence[str]
 
     def value(self, xs: Arrays) -> list[Seen]: ...
-    def pull(self, xs: Arrays, cts: Arrays) -> list[Seen]: ...
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]: ...
     def push(self, xs: Arrays, ts: Arrays) -> list[Seen]: ...
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]: ...
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]: ...
+
+    def impurity(self, xs: Arrays, cts: Seeds) -> tuple[str, str] | None:
+        """The kind of fault and its text, if a call writes where it should not, or shares."""
 
 
 class NotOffered(GradwrightError):

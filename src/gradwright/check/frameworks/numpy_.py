@@ -9,14 +9,14 @@ import numpy as np
 from ...op import Op
 from ...transforms import jvp, vjp
 from ..subject import Arrays, Flat
-from . import Seen
+from . import Seeds, Seen
 
 
 class Plain:
     """A function on NumPy arrays, differentiated by gradwright's own transforms."""
 
     framework, name, has_strides = "numpy", "numpy", True
-    dtypes = ("float32", "float16")
+    dtypes = ("float32",)
 
     def __init__(self, function: Flat, wrt: Sequence[int]) -> None:
         self.function, self.wrt = function, wrt
@@ -24,14 +24,25 @@ class Plain:
     def value(self, xs: Arrays) -> list[Seen]:
         return _seen(self.function(xs))
 
-    def pull(self, xs: Arrays, cts: Arrays) -> list[Seen]:
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]:
         return _seen(self._pull(list(xs), list(cts)))
 
     def push(self, xs: Arrays, ts: Arrays) -> list[Seen]:
         return _seen(self._push(list(xs), list(ts)))
 
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         return _seen(self._pull_twice(list(xs), list(cts), list(ws)))
+
+    def impurity(self, xs: Arrays, cts: Seeds) -> tuple[str, str] | None:
+        before = [x.copy() for x in xs]
+        outs = self.function(xs)
+        if any(not np.array_equal(x, b, equal_nan=True) for x, b in zip(xs, before, strict=True)):
+            return "mutation", "a call changes its argument"
+        if any(np.shares_memory(out, x) for out in outs for x in xs):
+            return "alias", "the result shares memory with an argument"
+        if any(np.shares_memory(a, b) for k, a in enumerate(outs) for b in outs[:k]):
+            return "alias", "two results share memory"
+        return None
 
     def _of_wrt(self, xs: Sequence[Any]) -> tuple[Flat, list[Any]]:
         """The function of those arrays alone that have a derivative, and these."""

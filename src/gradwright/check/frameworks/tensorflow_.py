@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..subject import Arrays, Flat
-from . import NotOffered, Seen
+from . import NotOffered, Seeds, Seen
 
 v1 = tf.compat.v1
 Program = Callable[..., Any]  # of lists of tensors, to a list of tensors
@@ -26,10 +26,10 @@ class Eager:
     def value(self, xs: Arrays) -> list[Seen]:
         return self.run(self._value, xs)
 
-    def pull(self, xs: Arrays, cts: Arrays) -> list[Seen]:
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]:
         return self.run(self._pull, xs, _smooth(cts))
 
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         return self.run(self._pull_twice, xs, _smooth(cts), ws)
 
     def push(self, xs: Arrays, ts: Arrays) -> list[Seen]:
@@ -39,6 +39,9 @@ class Eager:
             outs = [out for out in self.function(tensors) if out.dtype.is_floating]
         zero = tf.UnconnectedGradients.ZERO
         return _seen([forward.jvp(out, unconnected_gradients=zero) for out in outs])
+
+    def impurity(self, xs: Arrays, cts: Seeds) -> tuple[str, str] | None:
+        return None  # tensors cannot be written
 
     def run(self, program: Program, *groups: Arrays) -> list[Seen]:
         """Call a program on arrays."""
@@ -95,6 +98,15 @@ class Graph(Eager):
         return {}
 
 
+class Mapped(Graph):
+    """The same, with batches, which TensorFlow takes a second for."""
+
+    def batched(self, xs: Arrays) -> list[Seen]:
+        """`tf.vectorized_map` over the first axis of all arrays."""
+        mapped = tf.vectorized_map(lambda xs: tuple(self.function(list(xs))), tuple(_tensors(xs)))
+        return _seen(mapped)
+
+
 class Xla(Graph):
     """Compiled by XLA."""
 
@@ -110,15 +122,10 @@ class V1(Graph):
     def run(self, program: Program, *groups: Arrays) -> list[Seen]:
         with tf.Graph().as_default(), v1.Session() as session:
             ins = [[_placeholder(x) for x in group] for group in groups]
-            flat = [
-                (i, np.asarray(x))
-                for g, xs in zip(ins, groups, strict=True)
-                for i, x in zip(g, xs, strict=True)
-            ]
-            outs = program(*ins)
-            return [
-                Seen(x, x.dtype.name) for x in map(np.asarray, session.run(list(outs), dict(flat)))
-            ]
+            pairs = [zip(g, xs, strict=True) for g, xs in zip(ins, groups, strict=True)]
+            fed = [pair for each in pairs for pair in each]
+            outs = session.run(list(program(*ins)), {i: np.asarray(x) for i, x in fed})
+            return [_narrow(x) for x in outs]
 
     @cached_property
     def _pull(self) -> Program:
@@ -155,6 +162,12 @@ def _seen(tensors: Sequence[Any]) -> list[Seen]:
     return [_one(x) for x in tensors]
 
 
+def _narrow(x: Any) -> Seen:
+    array = np.asarray(x)
+    wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return Seen(wide, array.dtype.name)
+
+
 def _one(x: Any) -> Seen:
     wide = tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
     return Seen(wide.numpy(), x.dtype.name)
@@ -163,5 +176,5 @@ def _one(x: Any) -> Seen:
 MODES: dict[str, list[type[Eager]]] = {
     "quick": [Eager],
     "normal": [Eager, Graph, V1],
-    "thorough": [Eager, Graph, Xla, V1],
+    "thorough": [Eager, Mapped, Xla, V1],
 }

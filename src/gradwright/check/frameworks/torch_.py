@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..subject import Arrays, Flat
-from . import NotOffered, Seen
+from . import NotOffered, Seeds, Seen
 
 _NARROW = torch.bfloat16
 
@@ -31,7 +31,7 @@ class Eager:
     def value(self, xs: Arrays) -> list[Seen]:
         return _seen(self._run(*map(_tensor, xs)))
 
-    def pull(self, xs: Arrays, cts: Arrays) -> list[Seen]:
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]:
         tensors = self._leaves(xs)
         return _seen(_pulled(self._run, tensors, self.wrt, _tensors(cts)))
 
@@ -47,7 +47,7 @@ class Eager:
             pairs = [unpack_dual(out) for out in outs]
             return _seen([_or_zeros(t, out) for out, t in pairs])
 
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         tensors = self._leaves(xs)
         first = _pulled(self._run, tensors, self.wrt, _tensors(cts), create_graph=True)
         pairs = [(g, _tensor(w)) for g, w in zip(first, ws, strict=True) if g.requires_grad]
@@ -57,6 +57,24 @@ class Eager:
         outs, seeds = zip(*pairs, strict=True)
         found = torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
         return _seen([_or_zeros(g, x) for g, x in zip(found, leaves, strict=True)])
+
+    def impurity(self, xs: Arrays, cts: Seeds) -> tuple[str, str] | None:
+        """Views are torch's to share; memory that is shared behind its back is a fault."""
+        tensors, seeds = [_tensor(x) for x in xs], _tensors(cts)
+        kept = [_tensor(x) for x in xs]
+        with torch.no_grad():
+            outs = self.function(tensors)
+        if not all(map(_is_same, tensors, kept)):
+            return "mutation", "a call changes its argument"
+        pairs = [(out, x) for out in outs for x in tensors if out is not x and not out._is_view()]
+        if any(_start(out) == _start(x) for out, x in pairs if x.numel()):
+            return "alias", "the result shares memory with an argument, and torch does not know it"
+        if self.wrt:
+            before = _tensors(cts)
+            _pulled(self._run, self._leaves(xs), self.wrt, seeds)
+            if not all(b is None or _is_same(a, b) for a, b in zip(seeds, before, strict=True)):
+                return "mutation", "the gradient's rule changes the cotangent that it is given"
+        return None
 
     def _leaves(self, xs: Arrays) -> list[Tensor]:
         tensors = [_tensor(x) for x in xs]
@@ -70,7 +88,11 @@ class Functional(Eager):
 
     name = "torch.func"
 
-    def pull(self, xs: Arrays, cts: Arrays) -> list[Seen]:
+    def batched(self, xs: Arrays) -> list[Seen]:
+        """`torch.func.vmap` over the first axis of all arrays."""
+        return _seen(torch.func.vmap(self._run)(*map(_tensor, xs)))
+
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]:
         back = torch.func.vjp(*self._smooth(xs))[1]
         return _seen(back(_smooth_seeds(cts)))
 
@@ -78,7 +100,7 @@ class Functional(Eager):
         function, *some = self._smooth(xs)
         return _seen(torch.func.jvp(function, tuple(some), tuple(map(_tensor, ts)))[1])
 
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         function, *some = self._smooth(xs)
         seeds = _smooth_seeds(cts)
         back = torch.func.vjp(lambda *some: torch.func.vjp(function, *some)[1](seeds), *some)[1]
@@ -113,7 +135,7 @@ class Compiled(Eager):
             "torch.compile has no forward mode outside of torch.func", "torch.func.jvp"
         )
 
-    def pull_twice(self, xs: Arrays, cts: Arrays, ws: Arrays) -> list[Seen]:
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         raise NotOffered("torch.compile has no second derivative", "torch.func.hessian inside")
 
 
@@ -133,6 +155,14 @@ def _pulled(
     return [_or_zeros(g, x) for g, x in zip(found, leaves, strict=True)]
 
 
+def _is_same(a: Any, b: Any) -> bool:
+    return bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))
+
+
+def _start(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
 def _or_zeros(g: Tensor | None, x: Tensor) -> Tensor:
     return torch.zeros_like(x) if g is None else g
 
@@ -140,9 +170,19 @@ def _or_zeros(g: Tensor | None, x: Tensor) -> Tensor:
 def _tensor(x: Any) -> Tensor:
     """An array as a tensor with its own strides; nobody else's memory."""
     array = np.asarray(x)
-    if any(stride < 0 for stride in array.strides):
-        array = array.copy()  # which torch has not
-    return torch.from_numpy(array).clone(memory_format=torch.preserve_format)
+    if array.size > 1 and not any(array.strides):
+        return _plain(array.reshape(-1)[:1]).reshape(()).expand(array.shape)
+    if array.flags.c_contiguous:
+        return _plain(array)
+    if array.flags.f_contiguous:
+        return _plain(array.T).permute(*reversed(range(array.ndim)))
+    return torch.stack([_plain(array)] * 2, dim=-1)[..., 0]
+
+
+def _plain(array: Any) -> Tensor:
+    if array.dtype.name == "bfloat16":  # which torch does not know as NumPy's
+        return torch.from_numpy(array.astype(np.float32)).to(_NARROW)
+    return torch.from_numpy(np.array(array, order="C"))
 
 
 def _tensors(cts: Sequence[Any]) -> list[Tensor | None]:
