@@ -20,10 +20,10 @@ FRAMEWORKS = {
     "keras": "targets/keras/",
     "cli": "cli/",
 }
-AREAS = {"core": ["trace", "rules"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
+AREAS = {"core": ["trace", "rules", "check_"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
          "keras": ["keras_"], "cli": ["cli_"]}  # fmt: skip
 # Raised and caught inside: not errors, and never seen.
-CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit"}
+CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit", "NotOffered"}
 
 
 def area_of(path):

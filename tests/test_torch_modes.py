@@ -203,6 +203,42 @@ def test_compiled_code_does_not_keep_what_is_gone():
     assert alive() is None
 
 
+def scaled(factor):
+    @gw.op
+    def f(x):
+        return factor * np.sin(x)
+
+    return f
+
+
+def called(op, x):
+    return op(x)
+
+
+HOLDERS = {
+    "argument": lambda op: lambda x: torch.compile(called, backend="eager")(op, x),
+    "closure": lambda op: torch.compile(lambda x: op(x), backend="eager"),
+    "attribute": lambda op: torch.compile(One(op), backend="eager"),
+}
+
+
+class One(torch.nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        return self.op(x)
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_compiled_code_is_for_one_op_alone(holder):
+    """torch keeps code by the Python function that it was made of, which may call another op."""
+    ops = {factor: scaled(factor) for factor in (1.0, 5.0)}
+    for factor, op in ops.items():
+        torch.testing.assert_close(HOLDERS[holder](op)(X), factor * torch.sin(X))
+
+
 # --- torch.export --------------------------------------------------------------------------------
 class Model(torch.nn.Module):
     def __init__(self, op):

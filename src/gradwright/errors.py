@@ -89,4 +89,6 @@ class StateError(GradwrightError, ValueError):
 
 
 class CheckFailure(GradwrightError, AssertionError):
-    """A gradient or an update rule is wrong; the text is the diagnosis."""
+    """A gradient or an update rule is wrong; the text is the diagnosis, `report` the whole."""
+
+    report: Any = None  # a gradwright.check.Report

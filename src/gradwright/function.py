@@ -48,8 +48,8 @@ class Function:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def trace_own(self) -> list["Function"]:
-        """The derivatives that its author wrote, traced."""
-        if self.own is None:
+        """The derivatives that its author wrote, traced; integers have none."""
+        if self.own is None or not self.smooth:
             return []
         modes = {"vjp": ["vjp"], "jvp": ["jvp"]}.get(self.own.kind, ["vjp", "jvp"])
         return [getattr(self, mode) for mode in modes]

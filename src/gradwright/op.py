@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ from .trace.tracer import concrete, graph_of
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
+_numbers = itertools.count()
 _eager: ContextVar[bool] = ContextVar("gradwright_eager", default=False)
 
 
@@ -97,6 +99,7 @@ class Op(Capturing, Generic[P]):
         self._made: Specialising[Traced] = Specialising()
         self._was_used = False
         self.ready: dict[Hashable, Callable[..., Any]] = {}  # what runs on arrays of a kind
+        self.identity = f"op{next(_numbers)}"  # torch.compile looks at no object's, but at text
         # TensorFlow's AutoGraph reads this attribute, and leaves the op as it is
         self.autograph_info__: dict[str, Any] = {}
 
@@ -131,7 +134,8 @@ class Op(Capturing, Generic[P]):
         return target.call(self, leaves, layout)
 
     @targets.at_compile_time
-    def call_name(self, spec: tree.Spec) -> str:
+    def call_name(self, identity: str, spec: tree.Spec) -> str:
+        assert identity == self.identity, "read there, so that compiled code is for this op alone"
         return targets.call_name(self, spec)
 
     @targets.at_compile_time

@@ -9,7 +9,7 @@ import typer
 from errors.case import Case
 
 from gradwright import rules
-from gradwright.cli import app, choose, data, demo, look, mnist, model, train
+from gradwright.cli import app, check, choose, data, demo, look, mnist, model, train
 
 TWO = """
 import numpy as np
@@ -26,10 +26,10 @@ def case(run, *texts):
     return Case(run, texts, where=False)
 
 
-def command(**options):
+def command(run=app.demo, *arguments, **options):
     """What a command says before it exits."""
     try:
-        app.demo(**options)
+        run(*arguments, **options)
     except typer.Exit as exit_:
         assert exit_.exit_code == 2
         raise exit_.__context__ from None
@@ -76,7 +76,15 @@ def offline(folder):
         mnist.fetch(None)
 
 
+def checking(folder, text, *more, **options):
+    return check.check(file(folder, text), ["numpy"], more, "quick", 0, True, **options)
+
+
 CASES = [
+    case(lambda: command(app.check, "a.py", quick=True, thorough=True), "--quick or --thorough"),
+    case(lambda folder: checking(folder, "x = 1"), "mine.py has no rule and no op"),
+    case(lambda folder: checking(folder, OP, "3,b"), "--shape 3,b: sizes with commas, as in 3,4"),
+    case(lambda folder: checking(folder, OP, "3", "3"), "too many positional arguments"),
     case(lambda: command(rules=["sgd"]), "sgd: --rule for one rule, --compare for several"),
     case(lambda: command(rule="sgd", compare=True), "--rule for one rule, or --compare for"),
     case(lambda: choose.choose("sdg"), "no rule 'sdg'; did you mean sgd?"),

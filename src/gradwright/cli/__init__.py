@@ -1,4 +1,4 @@
-"""The command line: ``gradwright demo``, ``gradwright show``, ``gradwright primitives``."""
+"""The command line: ``gradwright demo``, ``show``, ``check``, ``primitives``."""
 
 import os
 

@@ -126,6 +126,47 @@ def show(
 
 
 @app.command()
+def check(
+    name: Annotated[
+        str, typer.Argument(metavar="FILE.py[:NAME]", help="An op, or all that are in the file.")
+    ],
+    framework: Annotated[
+        list[str] | None,
+        typer.Option(help="Where; may be repeated.", show_default="all that are installed"),
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N,M", help="Of an argument, in order; may be repeated."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points and modes.")] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="More, for minutes.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Check values and derivatives of an op in every framework, and say what is wrong.
+
+    \b
+    Examples:
+      gradwright check my_ops.py
+      gradwright check my_ops.py:huber --shape 3,4
+      gradwright check my_ops.py:huber --framework numpy --framework torch --thorough
+      gradwright check my_ops.py --json
+
+    \b
+    Exit codes: 0 right (kinks are shown), 1 wrong, 2 wrong usage.
+    """
+    from . import check as command
+    from .stop import WrongUsage
+
+    with _ending():
+        if quick and thorough:
+            raise WrongUsage("--quick or --thorough, not both")
+        effort = "quick" if quick else "thorough" if thorough else "normal"
+        if not command.check(name, framework, shape or (), effort, seed, json):
+            raise typer.Exit(1)
+
+
+@app.command()
 def primitives(
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:

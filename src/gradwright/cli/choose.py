@@ -93,19 +93,35 @@ def _named(name: str, known: Mapping[str, Any], what: str) -> Any:
     raise WrongUsage(f"no {what} {name!r}; {hint}")
 
 
+def choose_all(text: str) -> list[Chosen]:
+    """``FILE.py:NAME``, or all the rules and ops of ``FILE.py``."""
+    file, mine, name = _in_file(text)
+    if name:
+        return [Chosen(name, _named(name, mine, f"rule or op in {file.name}:"), str(file))]
+    if not mine:
+        raise WrongUsage(f"{file.name} has {_list(mine)}")
+    return [Chosen(name, found, str(file)) for name, found in mine.items()]
+
+
 def _of_file(text: str) -> tuple[str, Any]:
     """``FILE.py:NAME``, or ``FILE.py`` where it has one rule or op only."""
+    file, mine, name = _in_file(text)
+    if not name and len(mine) == 1:
+        return str(file), next(iter(mine.values()))
+    if not name:
+        raise WrongUsage(f"{file.name} has {_list(mine)}; say which: {file.name}:NAME")
+    return str(file), _named(name, mine, f"rule or op in {file.name}:")
+
+
+def _in_file(text: str) -> tuple[Path, dict[str, Any], str]:
+    """The file that is named, its rules and ops, and which of them is named."""
     path, _, name = text.partition(".py")
     file = Path(f"{path}.py").resolve()
     if not file.is_file():
         raise WrongUsage(f"no file {path}.py")
     module = _imported(file)
     mine = {n: v for n, v in vars(module).items() if isinstance(v, (Rule, Op)) and n[0] != "_"}
-    if not name and len(mine) == 1:
-        return str(file), next(iter(mine.values()))
-    if not name:
-        raise WrongUsage(f"{file.name} has {_list(mine)}; say which: {file.name}:NAME")
-    return str(file), _named(name.removeprefix(":"), mine, f"rule or op in {file.name}:")
+    return file, mine, name.removeprefix(":")
 
 
 def _list(names: Iterable[str]) -> str:

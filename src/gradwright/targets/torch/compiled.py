@@ -28,7 +28,7 @@ _numbers = itertools.count()
 def record(op: Op[Any], args: Any, kwargs: Any) -> Any:
     """Call an op in code that is being compiled; Dynamo reads these lines."""
     leaves, spec = tree.flatten((args, kwargs))
-    name = op.call_name(spec)
+    name = op.call_name(op.identity, spec)
     outs = getattr(Calls, name)(*leaves)
     return _built(op.call_result(name), iter(outs))
 
