@@ -17,10 +17,11 @@ PACKAGE = Path(gradwright.__file__).parent
 FRAMEWORKS = {
     "torch": ("targets/torch/", "emit.py"),  # only frameworks refuse to compute a primitive
     "tensorflow": ("targets/tensorflow/", "tf1.py"),
+    "jax": "targets/jax/",
     "cli": "cli/",
 }
 AREAS = {"core": ["trace", "rules"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
-         "cli": ["cli_"]}  # fmt: skip
+         "jax": ["jax_"], "cli": ["cli_"]}  # fmt: skip
 # Raised and caught inside: not errors, and never seen.
 CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit"}
 
@@ -124,7 +125,7 @@ def test_every_place_that_raises_has_a_case(area, tmp_path):
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("area", ["torch", "tensorflow"])
+@pytest.mark.parametrize("area", ["torch", "tensorflow", "jax"])
 def test_every_place_in_a_framework_has_a_case_that_says_it(area, tmp_path):
     pytest.importorskip(area)
     for name, case in cases(area):

@@ -361,6 +361,11 @@ def _known(need: tuple[Any, ...], metas: Sequence[Meta], name: str) -> Any:
     if kind == "value":
         if isinstance(meta.value, Tracer):
             return concrete(meta.value, f"{name} reads an option as a number", "a Python number")
+        if meta.value is None:
+            raise TraceError(
+                f"{name} reads argument {k} as a number, and its value is not known yet",
+                "a Python bool or int (under jax.jit, one of its static_argnames), or np.where",
+            )
         return meta.value
     size = meta.shape[axis[0]]
     if size is not None:

@@ -17,7 +17,7 @@ _PACKAGES = {
     "jaxlib": "jax",
     "keras": "keras",
 }
-BOUND = ("numpy", "torch", "tensorflow")
+BOUND = ("numpy", "torch", "tensorflow", "jax")
 
 
 def _framework(value: Any) -> str | None:

@@ -26,7 +26,8 @@ def meta(value: Any, name: str) -> Meta:
     if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind not in "biuf":
         what = getattr(value, "dtype", type(value).__name__)
         raise SignatureError(f"{name} was called with {what}", "arrays of real numbers")
-    return Meta(value.shape, dtype_name(value.dtype))
+    flag = value.item() if value.dtype == bool and not value.shape else None  # a body may read it
+    return Meta(value.shape, dtype_name(value.dtype), flag)
 
 
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
