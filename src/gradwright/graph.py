@@ -84,7 +84,7 @@ class Graph:
         full = tuple(("in", k, axis) if d is None else d for axis, d in enumerate(shape))
         at = self._intern(("input", k), Node("input", (), (("k", k),), full, dtype))
         self.inputs.append(at)
-        while name in self.names or re.fullmatch(r"[vc]\d+", name):  # so nodes and constants print
+        while name in self.names or re.fullmatch(r"[vch]\d+", name):  # so nodes and constants print
             name += "_"
         self.names.append(name)
         return at
@@ -100,7 +100,8 @@ class Graph:
         args = tuple(args)
         shape, dtype = infer(self.nodes, prim, args, params)
         node = Node(prim, args, tuple(sorted(params.items())), shape, dtype)
-        return self._intern(node, node)
+        is_pure = all(getattr(p, "is_pure", True) for p in params.values())
+        return self._intern(node if is_pure else ("alone", len(self.nodes)), node)
 
     def copy(self, node: Node, args: Iterable[int]) -> int:
         """Add a node of another graph on other arguments."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import emit, tree
 from ...errors import SignatureError
+from ...hostcall import raised_on_host
 from ...op import Meta, Op, array_kind, number_meta
 from ...signature import Layout, is_number
 from . import SPELLING
@@ -46,6 +47,8 @@ def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -
         with np.errstate(all="ignore"):  # both branches of np.where are computed
             return tree.unflatten(out, program(*leaves))
     except ValueError as error:  # NumPy's, of sizes that only the arrays themselves could tell
+        if raised_on_host(error):
+            raise
         shapes = ", ".join(str(np.shape(x)) for x in leaves)
         raise SignatureError(
             f"{name} of arrays of shapes {shapes}: {error}", "arrays whose sizes fit together"
