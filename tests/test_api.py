@@ -12,6 +12,7 @@ from gradwright.targets.numpy.optimizer import Optimizer
 # Taken from the stubs, without types; `…` is a default that the stub leaves open.
 FUNCTIONS = {
     "op": "(function, /)",
+    "host_op": "(*, out=None, batch='loop', pure=True, saves=False)",
     "chain": "(*rules)",
     "partition": "(rules, /)",
     "per_param": "(function, /)",
@@ -83,7 +84,6 @@ OVERLOADS = [
     (gw.rule, "(*, domain, sparse)"),
 ]  # fmt: skip
 NOT_YET = {
-    "host_op": "ops that run on the host come with ops in every framework",
     "check": "the checker",
     "Report": "what the checker returns",
     "compile": "an op is compiled and cached on NumPy arrays; API.md says so, the stub is older",

@@ -20,8 +20,8 @@ FRAMEWORKS = {
     "jax": "targets/jax/",
     "cli": "cli/",
 }
-AREAS = {"core": ["trace", "rules"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
-         "jax": ["jax_"], "cli": ["cli_"]}  # fmt: skip
+AREAS = {"core": ["trace", "host", "rules"], "torch": ["torch_"],
+         "tensorflow": ["tensorflow_"], "jax": ["jax_"], "cli": ["cli_"]}  # fmt: skip
 # Raised and caught inside: not errors, and never seen.
 CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit"}
 

@@ -225,7 +225,9 @@ def test_inputs_are_contiguous_and_cannot_be_written():
     for given in (x.T, x[:, ::2], np.array(3), np.float32(3), x):
         f(given)
         assert seen[-1].flags.c_contiguous and not seen[-1].flags.writeable
-    assert np.shares_memory(seen[-1], x) and x.flags.writeable and seen[2].shape == seen[3].shape == ()
+    assert (
+        np.shares_memory(seen[-1], x) and x.flags.writeable and seen[2].shape == seen[3].shape == ()
+    )
 
     @gw.host_op()
     def writes(x):

@@ -106,6 +106,7 @@ class HostCall:
     """One Python function for one kind of arguments: types in, types out."""
 
     is_pure = True
+    _values: Callable[[Sequence[Any]], list[Any]]  # of each kind of call
 
     def __init__(
         self,
@@ -167,9 +168,6 @@ class HostCall:
         array = array.view()
         array.flags.writeable = False
         return array
-
-    def _values(self, arrays: Sequence[Any]) -> list[Any]:
-        raise NotImplementedError
 
     def _fitted(self, value: Any, shape: tuple[int, ...], dtype: str) -> Array:
         """A value as a new array of the dtype that was declared."""
