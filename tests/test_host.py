@@ -2,7 +2,6 @@
 
 import builtins
 import gc
-import math
 import pickle
 import weakref
 

@@ -13,8 +13,17 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.framework
 
 from test_torch_modes import (  # noqa: E402
-    COS, DERIVATIVES, EAGER, ONES, SIN, VALUES, X, Y, Model, compiled, total,
-)  # fmt: skip
+    COS,
+    DERIVATIVES,
+    EAGER,
+    ONES,
+    SIN,
+    VALUES,
+    Model,
+    X,
+    Y,
+    compiled,
+)
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacrev, jvp, vmap  # noqa: E402
 from torch_ops import derivative, leaf  # noqa: E402
