@@ -113,6 +113,14 @@ class Function:
         """Whether equal arguments give equal results, so that it may run once or again."""
         return self.impure is None
 
+    @cached_property
+    def is_on_host(self) -> bool:
+        """Whether it runs Python on the host."""
+        nodes = [self.primal.nodes[i] for i in self.primal.live()]
+        return any(
+            n.prim == "host" or (n.prim == "call" and n["function"].is_on_host) for n in nodes
+        )
+
     @property
     def impure(self) -> Any:
         """A call in it that is not pure, if there is one."""

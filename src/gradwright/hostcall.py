@@ -7,6 +7,7 @@ import itertools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,6 @@ def line_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def _computed(dtype: str) -> np.dtype[Any]:
-    """The dtype in which the function sees an array: NumPy has no bfloat16."""
-    return np.dtype("float32") if dtype == "bfloat16" else number_dtype(dtype)
-
-
 def _program(shapes: Sequence[Shape]) -> Callable[..., list[tuple[Any, ...]]]:
     """The shapes of the results as a function of those of the arguments.
 
@@ -149,12 +145,16 @@ class HostCall:
         shape = tuple(broadcast_size(*sizes) for sizes in zip(*wide, strict=True))
         return [shape] * len(self.outs)
 
-    def run(self, xs: Sequence[Any]) -> list[Array]:
-        """Run it; the arrays that it gets cannot be written, those it gives are nobody else's."""
+    def run(self, xs: Sequence[Any], inside: AbstractContextManager[Any]) -> list[Array]:
+        """Run it; the arrays that it gets cannot be written, those it gives are nobody else's.
+
+        `inside` is what a framework wants to be so while the user's function runs.
+        """
         try:
             arrays = [self._given(k, x) for k, x in enumerate(xs)]
             shapes = self.result_shapes([np.shape(x) for x in arrays])
-            values = self._values(arrays)
+            with inside:
+                values = self._values(arrays)
             rows = zip(values, shapes, self.outs, strict=True)
             return [self._fitted(value, shape, dtype) for value, shape, dtype in rows]
         except Exception as error:
@@ -162,7 +162,7 @@ class HostCall:
             raise
 
     def _given(self, k: int, x: Any) -> Any:
-        array = np.array(x, dtype=_computed(self.ins[k]), order="C", copy=None)
+        array = np.array(x, dtype=number_dtype(self.ins[k]), order="C", copy=None)
         if k in self.numbers:
             return array.item()
         array = array.view()
@@ -172,10 +172,9 @@ class HostCall:
     def _fitted(self, value: Any, shape: tuple[int, ...], dtype: str) -> Array:
         """A value as a new array of the dtype that was declared."""
         array = np.asarray(value)
-        wanted = number_dtype(dtype)
-        if not np.can_cast(array.dtype, _computed(dtype), "same_kind"):
+        if not np.can_cast(array.dtype, number_dtype(dtype), "same_kind"):
             raise self.mismatch(f"{array.dtype} for {dtype}")
-        return np.array(self._shaped(array, shape), dtype=wanted, order="C")
+        return np.array(self._shaped(array, shape), dtype=dtype, order="C")
 
     def _shaped(self, array: Array, shape: tuple[int, ...]) -> Array:
         if array.shape != shape:

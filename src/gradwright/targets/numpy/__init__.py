@@ -1,5 +1,6 @@
 """The NumPy target: the reference's own functions, printed as readable source."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Arra
 
 def host(call: Any, *xs: Any) -> list[Any]:
     """Run Python on the host; a result without dimensions is a scalar, as NumPy's are."""
-    return [out if out.ndim else out[()] for out in call.run(xs)]
+    return [out if out.ndim else out[()] for out in call.run(xs, nullcontext())]
 
 
 def _namespace() -> dict[str, Any]:

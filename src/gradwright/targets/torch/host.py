@@ -59,8 +59,7 @@ class _Refusing(TorchFunctionMode):
 def _run(handle: int, time: int, xs: Sequence[Tensor]) -> list[Tensor]:
     call = hostcall.find(handle)
     arrays = [x.detach().cpu().numpy() for x in xs]
-    with _Refusing(call.name):
-        outs = call.run(arrays)
+    outs = call.run(arrays, _Refusing(call.name))
     rows = zip(outs, call.outs, strict=True)
     return [torch.from_numpy(out).to(xs[0].device, dtype(name)) for out, name in rows]
 
