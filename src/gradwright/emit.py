@@ -172,7 +172,7 @@ class _Printer:
     def form_for_dtype(self, n: Node) -> str | None:
         """The target's form for arguments of this dtype, if it has one of its own."""
         dtypes = [self.graph.nodes[a].dtype for a in n.args]
-        if not dtypes or n.prim == "item":
+        if not dtypes:
             return None
         if (own := self.spelling.forms.get(f"{n.prim} {dtypes[-1]}")) is not None:
             return own
@@ -217,8 +217,7 @@ class _Printer:
     def params(self, n: Node) -> dict[str, str]:
         texts = {k: param_text(k, p, self.size) for k, p in n.params if k != "operator"}
         if n.prim == "host":
-            texts["function"] = f"h{len(self.constants)}"
-            self.constants[texts["function"]] = n["function"]
+            texts["function"] = self.constant(n["function"])
         if "shape" in texts:
             inside = texts["shape"].removeprefix("(").removesuffix(")")
             texts["shape"] = self.spelling.shape.format(shape=texts["shape"], dims=inside)
@@ -264,7 +263,8 @@ class _Printer:
                 raise self.refused(key, self.graph.lines.get(i, ""))
         expression = self.expression(n)
         once = self.uses[i] == 1 and i not in self.graph.roots
-        if once and len(expression.text) <= _WIDE and n.prim not in ("random_bits", "host"):
+        keeps_its_place = n.prim == "random_bits" or not n.is_pure
+        if once and len(expression.text) <= _WIDE and not keeps_its_place:
             self.inline[i] = expression
             return
         name = self.named[i] = f"v{len(self.named)}"

@@ -35,6 +35,11 @@ class Own:
     refused: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     jvp: Callable[..., Sequence[Any]] | None = None  # a forward rule beside a vjp
 
+    @property
+    def is_forward(self) -> bool:
+        """Whether forward mode is the user's own, for all inputs at once."""
+        return self.kind == "jvp" or self.jvp is not None
+
 
 def no_rule(what: str, instead: str, inputs: Iterable[int]) -> Own:
     """The derivative of a function that has none."""

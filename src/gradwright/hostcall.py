@@ -7,21 +7,22 @@ import itertools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import dims, tree
 from .dims import Shape
 from .emit import broadcast_size, slice_size
-from .errors import SignatureError
+from .errors import GradwrightError, SignatureError
 from .gufunc import Gufunc
 from .kinds import number_dtype
 from .signature import Layout, Signature
 from .targets.numpy import unbroadcast
 
 Array = np.ndarray[Any, Any]
+
+Within: TypeAlias = Callable[["HostCall", Callable[[], list[Any]]], list[Any]]
 
 _handles = itertools.count()
 _calls: weakref.WeakValueDictionary[int, "HostCall"] = weakref.WeakValueDictionary()
@@ -115,6 +116,7 @@ class HostCall:
         self.host, self.ins, self.numbers = host, tuple(ins), frozenset(numbers)
         self.shapes, self.outs = tuple(shapes), tuple(outs)
         self.handle = next(_handles)
+        self.programs: dict[str, Any] = {}  # what targets made of it
         self._shapes_for = _program(self.shapes)
         _calls[self.handle] = self
 
@@ -145,21 +147,36 @@ class HostCall:
         shape = tuple(broadcast_size(*sizes) for sizes in zip(*wide, strict=True))
         return [shape] * len(self.outs)
 
-    def run(self, xs: Sequence[Any], inside: AbstractContextManager[Any]) -> list[Array]:
+    def run(self, xs: Sequence[Any], within: Within) -> list[Array]:
         """Run it; the arrays that it gets cannot be written, those it gives are nobody else's.
 
-        `inside` is what a framework wants to be so while the user's function runs.
+        The framework that called it runs the user's function by `within`.
         """
         try:
             arrays = [self._given(k, x) for k, x in enumerate(xs)]
             shapes = self.result_shapes([np.shape(x) for x in arrays])
-            with inside:
-                values = self._values(arrays)
+            values = within(self, lambda: self._values(arrays))
             rows = zip(values, shapes, self.outs, strict=True)
             return [self._fitted(value, shape, dtype) for value, shape, dtype in rows]
         except Exception as error:
             self.host.last_error = error
             raise
+
+    def run_compiled(self, xs: Sequence[Any], within: Within) -> list[Array]:
+        """Run it for compiled code, which knows exceptions by their text.
+
+        And by their type: of a StopIteration TensorFlow makes the end of a dataset.
+        """
+        try:
+            return self.run(xs, within)
+        except GradwrightError:
+            raise
+        except Exception as error:
+            raise GradwrightError(
+                f"the host op {self.name} raised {type(error).__name__}: {error}",
+                f"arguments that it can take; the exception is {self.name}.last_error",
+                line_of(self.host.function),
+            ) from error
 
     def _given(self, k: int, x: Any) -> Any:
         array = np.array(x, dtype=number_dtype(self.ins[k]), order="C", copy=None)

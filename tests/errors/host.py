@@ -60,7 +60,20 @@ def second():
     return gw.grad(total(gw.grad(total(on_host))))(V)
 
 
+@gw.host_op()
+def fails(x):
+    raise KeyError("boom")
+
+
+def compiled():
+    """What compiled code of a framework calls."""
+    nodes = fails.example().function.primal.nodes
+    call = next(n["function"] for n in nodes if n.prim == "host")
+    call.run_compiled([np.ones(3)], lambda call, body: body())
+
+
 CASES = [
+    case(compiled, "the host op fails raised KeyError: 'boom'", "is fails.last_error"),
     # declarations
     case(lambda: made(batch="map"), "batch='map' of a host op", "'loop' or 'elementwise'"),
     case(lambda: made(saves=True, pure=False), "saves=True and pure=False", "one more result"),

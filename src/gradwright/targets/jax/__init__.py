@@ -19,7 +19,13 @@ _ONE_AXIS = "jnp.%s({0}, {only}, keepdims={keepdims})"
 
 
 def _namespace() -> dict[str, Any]:
-    return {"jax": jax, **{name: getattr(functions, name) for name in functions.__all__}}
+    from .host import host
+
+    return {
+        "jax": jax,
+        "host": host,
+        **{name: getattr(functions, name) for name in functions.__all__},
+    }
 
 
 SPELLING = Spelling(
@@ -66,6 +72,7 @@ SPELLING = Spelling(
         "scatter": "scatter({0}, {shape}, jnp.index_exp[{index}])",
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
+        "host": "host({function}, {args})",
         "stop_gradient": "jax.lax.stop_gradient({0})",
         "variable": "{0}",
     },

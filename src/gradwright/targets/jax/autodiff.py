@@ -80,7 +80,7 @@ def _push_by(function: Function, asked: Sequence[int]) -> tuple[Bound, list[int]
     """
     function.check_asked(asked)
     part = Function(function.primal, function.name, function.own)
-    if function.own is None or function.own.kind != "jvp":
+    if function.own is None or not function.own.is_forward:
         part.wrt = [*asked]
     return bound(part.jvp), part.wrt
 

@@ -105,7 +105,6 @@ SPELLING = Spelling(
         "scatter": "scatter({0}, {shape}, np.index_exp[{index}])",
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
         "host": "host({function}, {args})",
-        "item": "{0}[{k}]",
         "size": "tf.cast({dim}, {out})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
         # what TensorFlow has no kernels for, or NumPy another meaning

@@ -120,7 +120,6 @@ SPELLING = Spelling(
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
         "host": "host({function}, {args})",
-        "item": "{0}[{k}]",
         "stop_gradient": "{0}",
         "variable": "{0}",
     },

@@ -4,7 +4,7 @@ It takes the number of a call and its tensors: an operator of its own for each w
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,10 +56,15 @@ class _Refusing(TorchFunctionMode):
         )
 
 
+def _apart(call: HostCall, body: Callable[[], list[Any]]) -> list[Any]:
+    with _Refusing(call.name):
+        return body()
+
+
 def _run(handle: int, time: int, xs: Sequence[Tensor]) -> list[Tensor]:
     call = hostcall.find(handle)
     arrays = [x.detach().cpu().numpy() for x in xs]
-    outs = call.run(arrays, _Refusing(call.name))
+    outs = call.run(arrays, _apart)
     rows = zip(outs, call.outs, strict=True)
     return [torch.from_numpy(out).to(xs[0].device, dtype(name)) for out, name in rows]
 
