@@ -13,6 +13,7 @@ from gradwright.targets.numpy.optimizer import Optimizer
 FUNCTIONS = {
     "check": "(f, /, *examples, frameworks=None, effort='normal', seed=0, **options)",
     "op": "(function, /)",
+    "host_op": "(*, out=None, batch='loop', pure=True, saves=False)",
     "chain": "(*rules)",
     "partition": "(rules, /)",
     "per_param": "(function, /)",
@@ -84,7 +85,6 @@ OVERLOADS = [
     (gw.rule, "(*, domain, sparse)"),
 ]  # fmt: skip
 NOT_YET = {
-    "host_op": "ops that run on the host come with ops in every framework",
     "compile": "an op is compiled and cached on NumPy arrays; API.md says so, the stub is older",
 }
 

@@ -42,7 +42,7 @@ def test_docstrings(name):
 
 def test_public_names_have_examples():
     """The functions that a user calls show how."""
-    called = ["op", "rule", "chain", "partition", "per_param", "record", "stop_gradient"]
+    called = ["op", "host_op", "rule", "chain", "partition", "per_param", "record", "stop_gradient"]
     called += ["grad", "value_and_grad", "vjp", "jvp", "eager"]
     without = [n for n in called if ">>>" not in (getattr(gradwright, n).__doc__ or "")]
     assert without == []

@@ -17,11 +17,13 @@ PACKAGE = Path(gradwright.__file__).parent
 FRAMEWORKS = {
     "torch": ("targets/torch/", "emit.py"),  # only frameworks refuse to compute a primitive
     "tensorflow": ("targets/tensorflow/", "tf1.py"),
+    "jax": "targets/jax/",
     "keras": "targets/keras/",
     "cli": "cli/",
 }
-AREAS = {"core": ["trace", "rules", "check_"], "torch": ["torch_"], "tensorflow": ["tensorflow_"],
-         "keras": ["keras_"], "cli": ["cli_"]}  # fmt: skip
+AREAS = {"core": ["trace", "host", "rules", "check_"], "torch": ["torch_"],
+         "tensorflow": ["tensorflow_"], "jax": ["jax_"], "keras": ["keras_"],
+         "cli": ["cli_"]}  # fmt: skip
 # Raised and caught inside: not errors, and never seen.
 CONTROL_FLOW = {"Specialise", "TotalNeeded", "Exit", "NotOffered"}
 
@@ -125,7 +127,7 @@ def test_every_place_that_raises_has_a_case(area, tmp_path):
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("area", ["torch", "tensorflow", "keras"])
+@pytest.mark.parametrize("area", ["torch", "tensorflow", "jax", "keras"])
 def test_every_place_in_a_framework_has_a_case_that_says_it(area, tmp_path):
     pytest.importorskip(area)
     for name, case in cases(area):

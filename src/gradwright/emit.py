@@ -8,7 +8,7 @@ import linecache
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from .dims import text as dim_text
 from .errors import TraceError
-from .function import inlined
+from .function import Function, inlined
 from .graph import WEAK, Frozen, Graph, Node
 from .kinds import number_dtype, param_text
 from .primitives import PRIMITIVES
@@ -53,6 +53,8 @@ class Spelling:
     strict: Collection[str] = ()  # primitives that take no bare numbers
     unsupported: Mapping[str, str] = field(default_factory=dict)  # what it cannot compute, and why
     prepared: Callable[[Graph], Graph] = lambda graph: graph  # an equal graph that prints better
+    # what calls a function that has its own rule; without it, the function's body is printed
+    call: Callable[[Function], Callable[..., Any]] | None = None
 
 
 class _Text(NamedTuple):
@@ -63,6 +65,10 @@ class _Text(NamedTuple):
 
     def at_least(self, binds: int) -> str:
         return self.text if self.binds >= binds else f"({self.text})"
+
+
+def _listed(xs: Iterable[_Text]) -> str:
+    return ", ".join(x.text for x in xs)
 
 
 def _signed(number: str) -> _Text:
@@ -100,7 +106,8 @@ _WIDE = 64  # a longer expression gets a name and a line of its own
 
 class _Printer:
     def __init__(self, graph: Graph, spelling: Spelling) -> None:
-        self.graph, self.spelling = spelling.prepared(inlined(graph)), spelling
+        self.graph = spelling.prepared(graph if spelling.call else inlined(graph))
+        self.spelling = spelling
         self.names = [_identifier(name, spelling) for name in self.graph.names]
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
@@ -121,8 +128,7 @@ class _Printer:
 
     def number(self, value: Any, dtype: str, alone: bool) -> str:
         if isinstance(value, Frozen):
-            name = f"c{len(self.constants)}"
-            self.constants[name] = self.spelling.constant(value.array)
+            name = self.constant(self.spelling.constant(value.array))
             return self.spelling.frozen.format(name=name, like=self.like)
         text = repr(value)
         if dtype in ("float32", "float16"):  # the shortest text that is this number
@@ -136,6 +142,12 @@ class _Printer:
         exact = repr(float(np.float16(value))) if dtype == "float16" else text
         dtype = self.spelling.dtype(dtype)
         return form.format(value=text, exact=exact, dtype=dtype, like=self.like)
+
+    def constant(self, value: Any) -> str:
+        """A name for what the program holds."""
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
 
     @property
     def like(self) -> str:
@@ -168,6 +180,8 @@ class _Printer:
         return self.spelling.integers.get(n.prim) if is_integer else None
 
     def form(self, n: Node) -> str | None:
+        if n.prim == "item":  # of a call, which has no dtype
+            return None
         forms = self.spelling.forms
         written = forms.get(f"{n.prim} operator") if ("operator", True) in n.params else None
         return written or self.form_for_dtype(n) or forms.get(n.prim)
@@ -179,7 +193,11 @@ class _Printer:
         return text
 
     def spelled(self, n: Node) -> _Text:
+        if n.prim == "item":
+            return _Text(f"{self.ref(n.args[0]).at_least(10)}[{n['k']}]")
         xs = self.arguments(n)
+        if n.prim == "call" and self.spelling.call:
+            return _Text(f"{self.constant(self.spelling.call(n['function']))}({_listed(xs)})")
         if (form := self.form(n)) is not None:
             return self.filled(form, n, xs)
         if self.spelling.infix and n.prim in _INFIX:
@@ -198,6 +216,8 @@ class _Printer:
 
     def params(self, n: Node) -> dict[str, str]:
         texts = {k: param_text(k, p, self.size) for k, p in n.params if k != "operator"}
+        if n.prim == "host":
+            texts["function"] = self.constant(n["function"])
         if "shape" in texts:
             inside = texts["shape"].removeprefix("(").removesuffix(")")
             texts["shape"] = self.spelling.shape.format(shape=texts["shape"], dims=inside)
@@ -214,7 +234,7 @@ class _Printer:
             *atoms,
             np=self.spelling.library,
             like=self.like,
-            args=", ".join(x.text for x in xs),
+            args=_listed(xs),
             out=self.spelling.dtype(n.dtype),
             **self.derived(n),
             **self.params(n),
@@ -243,7 +263,8 @@ class _Printer:
                 raise self.refused(key, self.graph.lines.get(i, ""))
         expression = self.expression(n)
         once = self.uses[i] == 1 and i not in self.graph.roots
-        if once and len(expression.text) <= _WIDE and n.prim not in ("random_bits",):
+        keeps_its_place = n.prim == "random_bits" or not n.is_pure
+        if once and len(expression.text) <= _WIDE and not keeps_its_place:
             self.inline[i] = expression
             return
         name = self.named[i] = f"v{len(self.named)}"

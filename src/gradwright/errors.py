@@ -25,7 +25,7 @@ _LIKE_A_USERS = str(_PACKAGE / "rules")
 
 
 # Frameworks call us back; their folders are known without importing them.
-_FRAMEWORKS = re.compile(r"-packages[/\\](torch|tensorflow|keras|jax)[/\\]")
+_FRAMEWORKS = re.compile(r"-packages[/\\](torch|tensorflow|keras|jax|optax)[/\\]")
 
 
 def is_library_rule(filename: str) -> bool:

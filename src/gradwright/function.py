@@ -26,12 +26,28 @@ class Own:
 
     ``vjp``: (cotangents, inputs, outputs) -> one per input; ``jvp``: (tangents, inputs, outputs)
     -> one per output; ``partials``: (inputs, outputs) -> one per input; ``surrogate``: inputs ->
-    outputs, another function whose derivative is used.
+    outputs, another function whose derivative is used; ``none``: raises, whatever it is given.
     """
 
     kind: str
     rule: Callable[..., Sequence[Any]]
-    options: Mapping[int, str] = field(default_factory=dict)  # inputs that it gives nothing for
+    # inputs that it gives nothing for: what is said to who asks, and what to write instead
+    refused: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    jvp: Callable[..., Sequence[Any]] | None = None  # a forward rule beside a vjp
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether forward mode is the user's own, for all inputs at once."""
+        return self.kind == "jvp" or self.jvp is not None
+
+
+def no_rule(what: str, instead: str, inputs: Iterable[int]) -> Own:
+    """The derivative of a function that has none."""
+
+    def refuse(*_values: Any) -> Sequence[Any]:
+        raise TraceError(what, instead)
+
+    return Own("none", refuse, dict.fromkeys(inputs, (what, instead)))
 
 
 class Function:
@@ -51,7 +67,8 @@ class Function:
         """The derivatives that its author wrote, traced; integers have none."""
         if self.own is None or not self.smooth:
             return []
-        modes = {"vjp": ["vjp"], "jvp": ["jvp"]}.get(self.own.kind, ["vjp", "jvp"])
+        modes = {"vjp": ["vjp"], "jvp": ["jvp"], "none": []}.get(self.own.kind, ["vjp", "jvp"])
+        modes = ["vjp", "jvp"] if self.own.jvp else modes
         return [getattr(self, mode) for mode in modes]
 
     def __eq__(self, other: object) -> bool:
@@ -91,16 +108,41 @@ class Function:
         if self.own.kind == "surrogate":
             return self._surrogate().refused
         return {
-            k: TraceError(
-                f"the derivative of {self.name} with respect to its option {name}: the op's own "
-                f"{self.own.kind} gives none",
-                f"the option before *, as an argument that the rule gives a derivative for, or "
-                f"gw.stop_gradient({name}), {name}.detach(), tf.stop_gradient({name})",
-                where="",
-            )
-            for k, name in self.own.options.items()
+            k: TraceError(what, instead, where="")
+            for k, (what, instead) in self.own.refused.items()
             if k in self._floats
         }
+
+    @cached_property
+    def is_pure(self) -> bool:
+        """Whether equal arguments give equal results, so that it may run once or again."""
+        return self.impure is None
+
+    @cached_property
+    def is_on_host(self) -> bool:
+        """Whether it runs Python on the host."""
+        nodes = [self.primal.nodes[i] for i in self.primal.live()]
+        return any(
+            n.prim == "host" or (n.prim == "call" and n["function"].is_on_host) for n in nodes
+        )
+
+    @property
+    def impure(self) -> Any:
+        """A call in it that is not pure, if there is one."""
+        nodes = [self.primal.nodes[i] for i in self.primal.live()]
+        called = [n["function"] for n in nodes if n.prim in ("call", "host")]
+        found = (f.impure if isinstance(f, Function) else f for f in called if not f.is_pure)
+        return next(found, None)
+
+    def _once(self, derivative: "Function") -> "Function":
+        """A derivative, unless it runs again what may then give another result."""
+        if (again := derivative.impure) is not None:
+            raise TraceError(
+                f"the derivative of {self.name} runs {again.host.name} again, which is not pure",
+                f"{again.host.name} outside of {self.name}, its result as an argument; or a rule "
+                f"for {self.name} that reads out",
+            )
+        return derivative
 
     def check_asked(self, asked: Iterable[int]) -> None:
         """Raise if a derivative by one of these inputs is not known."""
@@ -161,7 +203,7 @@ class Function:
                 "one value for each array argument, None where there is no derivative",
             )
         g.outputs = tuple(self._fitted(back[k], xs, outs, k).i for k in self.wrt)
-        return Function(g, f"{self.name}_vjp")
+        return self._once(Function(g, f"{self.name}_vjp"))
 
     def _reverse(self, xs: Tracers, outs: Tracers, cts: Tracers) -> Sequence[Any]:
         if self.own is None:
@@ -183,7 +225,7 @@ class Function:
     @cached_property
     def jvp(self) -> "Function":
         """(inputs, outputs, tangents of `wrt`) -> tangents of the smooth outputs."""
-        if self.own and self.own.kind == "vjp":
+        if self.own and self.own.kind == "vjp" and self.own.jvp is None:
             return self._transposed(self.vjp, "vjp")
         g, xs, outs = self._stage()
         ts = _seeds(g, "t", [xs[k] for k in self.wrt])
@@ -194,7 +236,7 @@ class Function:
                 "one tangent for each output, None for integers",
             )
         g.outputs = tuple(widened(0 if got[k] is None else got[k], outs[k]).i for k in self.smooth)
-        return Function(g, f"{self.name}_jvp")
+        return self._once(Function(g, f"{self.name}_jvp"))
 
     def _forward(self, xs: Tracers, outs: Tracers, ts: Tracers) -> Sequence[Any]:
         full = dict(zip(self.wrt, ts, strict=True))
@@ -212,7 +254,8 @@ class Function:
             other = self._surrogate()
             got = other.push(xs, apply(other, xs), [full.get(k) for k in range(len(xs))])
             return [got.get(k) for k in range(len(outs))]
-        return self.own.rule([full.get(k) for k in range(len(xs))], xs, outs)
+        rule = self.own.jvp or self.own.rule
+        return rule([full.get(k) for k in range(len(xs))], xs, outs)
 
     def _surrogate(self) -> "Function":
         """The function whose derivative stands in, with the same inputs."""
@@ -361,7 +404,7 @@ def inlined(graph: Graph) -> Graph:
             body = inlined(n["function"].primal)
             inner = replay(body, g, [at[a] for a in n.args])
             bodies[i] = [inner[j] for j in body.outputs]
-        elif n.prim == "item":
+        elif n.prim == "item" and n.args[0] in bodies:
             at[i] = bodies[n.args[0]][n["k"]]
         elif n.prim != "input":
             at[i] = g.copy(n, [at[a] for a in n.args])

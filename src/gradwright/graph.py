@@ -35,6 +35,11 @@ class Node:
     def __getitem__(self, name: str) -> Any:
         return dict(self.params)[name]
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether an equal node gives an equal value; a call of Python on the host may not."""
+        return all(getattr(p, "is_pure", True) for _, p in self.params)
+
 
 class Frozen:
     """An array that a function captured: copied, and equal to another by content."""
@@ -101,7 +106,7 @@ class Graph:
         args = tuple(args)
         shape, dtype = infer(self.nodes, prim, args, params)
         node = Node(prim, args, tuple(sorted(params.items())), shape, dtype)
-        return self._intern(node, node)
+        return self._intern(node if node.is_pure else ("alone", len(self.nodes)), node)
 
     def copy(self, node: Node, args: Iterable[int]) -> int:
         """Add a node of another graph on other arguments."""

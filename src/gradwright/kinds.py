@@ -190,6 +190,7 @@ _RULES: Mapping[str, Callable[[Nodes, str, Nodes, Params], Type]] = {
     "random": lambda nodes, prim, args, params: (tuple(params["shape"]), "uint32"),
     "global": lambda nodes, prim, args, params: ((), "float"),
     "call": lambda nodes, prim, args, params: ((), "tuple"),
+    "host": lambda nodes, prim, args, params: ((), "tuple"),
     "item": _item,
 }
 

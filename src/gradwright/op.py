@@ -14,7 +14,7 @@ from . import emit, targets, tree
 from .captures import Captures, Capturing
 from .dims import inputs_of
 from .errors import GradwrightError, SignatureError, TraceError, place
-from .function import Function, apply
+from .function import Function, Own, apply
 from .graph import Graph
 from .own import OwnRule, check
 from .signature import Layout, Signature, plain
@@ -90,6 +90,8 @@ class Op(Capturing, Generic[P]):
     `jvp` or `surrogate`, or none: then it is derived.
     """
 
+    is_traced = True  # its body, for the graph; a host op's is run
+
     def __init__(self, function: Callable[P, Any]) -> None:
         functools.update_wrapper(self, function)
         super().__init__([function])
@@ -129,7 +131,7 @@ class Op(Capturing, Generic[P]):
         if graph is not None:
             return self._inside(graph, leaves, layout, args, kwargs)
         target = targets.of(leaves, self.name)
-        if is_eager():
+        if is_eager() and self.is_traced:
             return target.eager(self.__wrapped__, args, kwargs)
         return target.call(self, leaves, layout)
 
@@ -144,7 +146,7 @@ class Op(Capturing, Generic[P]):
 
     def _inside(self, graph: Graph, leaves: Any, layout: Layout, args: Any, kwargs: Any) -> Any:
         """Use the op in a function that is being traced."""
-        if self._own is None:
+        if self.is_traced and self._own is None:
             result = self.__wrapped__(*args, **kwargs)
             self._was_used = True
             return result
@@ -186,54 +188,61 @@ class Op(Capturing, Generic[P]):
                 if meta.dtype in ("int", "bool") and not shape:
                     graph.readable.add(k)
                 leaves.append(fixed.get(("value", k), x))
-            outs, out = tree.flatten(self.given(self.__wrapped__, layout.arguments(leaves)))
-            if not outs:
-                raise SignatureError(
-                    f"{self.name} returns {'None' if out == '-' else 'no arrays'}",
-                    "return an array, or a tree of arrays",
-                    place(self.__wrapped__),
-                )
-            spec[:] = [out]
+            outs, spec[:] = self._outputs(graph, layout, leaves)
             return [strong(lift(graph, x)) for x in outs]
 
         graph = trace(build, self.name)
-        own = (
-            OwnRule(self.signature, *self._own, layout, spec[0], fixed).own(graph)
-            if self._own
-            else None
-        )
-        function = Function(graph, self.name, own)
+        function = Function(graph, self.name, self._derivative(graph, layout, spec[0], fixed))
         function.trace_own()  # now, where it may still ask for a size or an option
         self._was_used = True
         self._captures = Captures(self._functions)  # as the trace left them: it may count itself
         return Traced(function, spec[0], not fixed)
 
-    def given(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-        """Call a function of the op's signature with arguments by name."""
-        positional = []
-        for name in self.signature.arrays:
-            if self.signature.python.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                positional += values[name]
-            else:
-                positional.append(values[name])
-        return function(*positional, **{name: values[name] for name in self.signature.options})
+    def _outputs(
+        self, graph: Graph, layout: Layout, leaves: Sequence[Any]
+    ) -> tuple[list[Any], list[tree.Spec]]:
+        """What the op returns for arguments that are traced, and the tree that it forms."""
+        values = layout.arguments(leaves)
+        result = self.signature.call(self.__wrapped__, values, self.signature.options)
+        outs, out = tree.flatten(result)
+        if not outs:
+            raise SignatureError(
+                f"{self.name} returns {'None' if out == '-' else 'no arrays'}",
+                "return an array, or a tree of arrays",
+                place(self.__wrapped__),
+            )
+        return outs, [out]
 
     # --- derivatives of its own ---
+    def _derivative(
+        self, graph: Graph, layout: Layout, out: tree.Spec, fixed: Mapping[Any, Any]
+    ) -> Own | None:
+        if self._own is None:
+            return None
+        return OwnRule(self.signature, *self._own, layout, out, fixed).own(graph)
+
     def _attach(self, kind: str, rule: Callable[..., Any]) -> None:
         if self._own:
             raise SignatureError(
                 f"{self.name} has its own {self._own[0]} already",
                 "one of partials, vjp, jvp, surrogate; the others follow from it",
             )
+        self._accept(kind, rule)
+        self._own = kind, rule
+
+    def _accept(self, kind: str, rule: Callable[..., Any]) -> None:
         if self._was_used:
             raise SignatureError(
                 f"{self.name} was used before its {kind} was attached: what was traced then "
                 "would go on without it",
                 "the rule directly below the op",
             )
-        check(self.signature, kind, rule)
-        self._own = kind, rule
+        check(self.signature, kind, rule, self._behind(kind), by_name=self.is_traced)
         self._functions.append(rule)
+
+    def _behind(self, kind: str) -> list[str]:
+        """What a rule may take behind the arguments."""
+        return [] if kind == "surrogate" else ["out"]
 
     def partials(self, rule: F, /) -> F:
         """Declare the partial derivatives of an elementwise op.
@@ -374,6 +383,11 @@ def _known(need: tuple[Any, ...], metas: Sequence[Meta], name: str) -> Any:
     if kind == "value":
         if isinstance(meta.value, Tracer):
             return concrete(meta.value, f"{name} reads an option as a number", "a Python number")
+        if meta.value is None:
+            raise TraceError(
+                f"{name} reads argument {k} as a number, and its value is not known yet",
+                "a Python bool or int (under jax.jit, one of its static_argnames), or np.where",
+            )
         return meta.value
     size = meta.shape[axis[0]]
     if size is not None:

@@ -16,22 +16,28 @@ from .trace import Tracer, lift, strong
 from .trace.tracer import is_float
 
 
-def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
-    """Raise unless a rule takes what a rule of its kind is given."""
+def check(
+    signature: Signature, kind: str, rule: Callable[..., Any], more: Sequence[str], by_name: bool
+) -> None:
+    """Raise unless a rule takes what a rule of its kind is given, and `more` behind it if it likes.
+
+    By name: what is given behind is told from a mistake by what it is called.
+    """
     lead = {"vjp": ["g"], "jvp": [f"d{name}" for name in signature.arrays]}.get(kind, [])
     wanted = [*lead, *signature.arrays]
     kinds = inspect.Parameter
     parameters = inspect.signature(rule).parameters.values()
-    positional = (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)
-    got = [p.name for p in parameters if p.kind in positional]
+    got = positional(rule)
     options = [p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY]
     variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
-    with_out = kind != "surrogate" and len(got) == len(wanted) + 1 and got[-1] == "out"
-    if not (variadic or with_out or len(got) == len(wanted)) or set(options) - {*signature.options}:
-        out = "" if kind == "surrogate" else "[, out]"
+    behind = got[len(wanted) :]
+    fits = len(wanted) <= len(got) <= len(wanted) + len(more)
+    fits = fits and not (by_name and behind != [*more][: len(behind)])
+    if not (variadic or fits) or set(options) - {*signature.options}:
+        optional = "".join(f"[, {name}" for name in more) + "]" * len(more)
         raise SignatureError(
             f"the {kind} of {signature.name} takes ({', '.join(got + options)})",
-            f"({', '.join(wanted)}{out}), and the options it needs after *",
+            f"({', '.join(wanted)}{optional}), and the options it needs after *",
         )
     moved = [] if variadic else [n for n, w in zip(got, wanted, strict=False) if n != w]
     if moved and set(moved) & set(wanted):
@@ -41,6 +47,12 @@ def check(signature: Signature, kind: str, rule: Callable[..., Any]) -> None:
             f"{wanted[got.index(name)]} is given",
             f"({', '.join(wanted)}), in this order",
         )
+
+
+def positional(rule: Callable[..., Any]) -> list[str]:
+    """The parameters that are given by position."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    return [n for n, p in inspect.signature(rule).parameters.items() if p.kind in kinds]
 
 
 _ELEMENTWISE = ("elementwise", "compare", "integer", "select", "cast", "identity", "size", "item")
@@ -53,6 +65,9 @@ def _mixing(graph: Graph) -> str | None:
         if n.prim == "call":
             if (found := _mixing(n["function"].primal)) is not None:
                 return found
+        elif n.prim == "host":
+            if not n["function"].is_elementwise:
+                return f"host op {n['function'].host.name}"
         elif n.prim not in ("input", "const") and PRIMITIVES[n.prim].kind not in _ELEMENTWISE:
             return n.prim
     return None
@@ -77,22 +92,31 @@ class OwnRule:
                 "result of several elements, whose derivatives partials cannot say",
                 "@….vjp with (g, …) -> one cotangent for each argument, or no rule at all",
             )
-        return Own(self.kind, getattr(self, self.kind), self._options())
+        return Own(self.kind, getattr(self, self.kind), self._refused())
 
-    def _options(self) -> dict[int, str]:
+    def _refused(self) -> dict[int, tuple[str, str]]:
         """The leaves of options, which a rule gives no derivative for; a surrogate may use them."""
         if self.kind == "surrogate":
             return {}
-        pairs = zip(self.layout.names, self.layout.specs, strict=True)
-        owners = [name for name, spec in pairs for _ in range(tree.leaves_of(spec))]
-        return {k: name for k, name in enumerate(owners) if name in self.signature.options}
+        return {k: self._refusal(n) for k, n in self.layout.options(self.signature).items()}
+
+    def _refusal(self, option: str) -> tuple[str, str]:
+        what = (
+            f"the derivative of {self.signature.name} with respect to its option {option}: the "
+            f"op's own {self.kind} gives none"
+        )
+        instead = (
+            f"the option before *, as an argument that the rule gives a derivative for, or "
+            f"gw.stop_gradient({option}), {option}.detach(), tf.stop_gradient({option})"
+        )
+        return what, instead
 
     def partials(self, xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
         return self._by_argument(self._called([], xs, outs))
 
     def vjp(self, cts: Sequence[Tracer], xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
         smooth = iter(cts)
-        leaves = [next(smooth) if is_float(x.node.dtype) else None for x in outs]
+        leaves = [next(smooth) if is_float(x.dtype.name) else None for x in outs]
         return self._by_argument(self._called([tree.unflatten(self.out, leaves)], xs, outs))
 
     def jvp(self, ts: Sequence[Any], xs: Sequence[Tracer], outs: Sequence[Tracer]) -> list[Any]:
@@ -109,11 +133,11 @@ class OwnRule:
         leaves = [self.fixed.get(("value", k), x) for k, x in enumerate(xs)]
         values = self.layout.arguments(leaves)
         takes = inspect.signature(self.rule).parameters
-        positional = [*lead, *(values[name] for name in self.signature.arrays)]
-        if "out" in takes and self.kind != "surrogate":
-            positional.append(tree.unflatten(self.out, outs))
+        given = [*lead, *(values[name] for name in self.signature.arrays)]
+        if self.kind != "surrogate":
+            given += self._last(len(positional(self.rule)) - len(given), outs, xs)
         options = {name: values[name] for name in self.signature.options if name in takes}
-        result = self.rule(*positional, **options)
+        result = self.rule(*given, **options)
         if result is None:
             raise SignatureError(
                 f"the {self.kind} of {self.signature.name} returns None",
@@ -121,6 +145,10 @@ class OwnRule:
                 place(self.rule),
             )
         return result
+
+    def _last(self, count: int, outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        """What a rule may take after the arguments: the result."""
+        return [tree.unflatten(self.out, outs)] if count > 0 else []
 
     def _by_argument(self, result: Any) -> list[Any]:
         """One value for each leaf; options have no derivative."""

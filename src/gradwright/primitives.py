@@ -271,4 +271,5 @@ _row("global_sum", "global")  # the sum over every parameter that a rule sees
 _row("stop_gradient", "identity")
 _row("variable", "identity")  # the same value, under a name that a derivative is taken by
 _row("call", "call")  # an op that has its own rule
-_row("item", "item")  # one output of a call
+_row("host", "host")  # Python on the host, which nothing is known of but its types
+_row("item", "item")  # one output of a call or of the host

@@ -205,7 +205,8 @@ class _Formula:
             return _Term(form.format(*parts), binds)
         if node.prim == "item":
             call = self.graph.nodes[node.args[0]]
-            return self.called(call["function"].name, [self.term(a) for a in call.args])
+            name = "host" if call.prim == "host" else call["function"].name
+            return self.called(name, [self.term(a) for a in call.args])
         return self.called(node.prim, terms)
 
     def called(self, name: str, terms: Sequence[_Term]) -> _Term:
@@ -383,17 +384,12 @@ def _derivative_lines(function: Function, notation: Notation) -> list[str]:
 def explain_op(op: Any) -> str:
     """An op as text: its equation, and the reverse rule, where g is the cotangent of the result."""
     function = op.example().function
+    lines = [op.name, *(f"  {line}" for line in _op_lines(function, TEXT))]
+    if not function.wrt:
+        return "\n".join([*lines, "  no derivative"])
     own = f"its own {function.own.kind}" if function.own else "derived"
-    lines = _op_lines(function, TEXT)
-    back = _derivative_lines(function, TEXT)
-    return "\n".join(
-        [
-            op.name,
-            *(f"  {line}" for line in lines),
-            f"  derivative ({own})",
-            *(f"    {b}" for b in back),
-        ]
-    )
+    back = [f"    {line}" for line in _derivative_lines(function, TEXT)]
+    return "\n".join([*lines, f"  derivative ({own})", *back])
 
 
 def latex_op(op: Any) -> str:

@@ -41,6 +41,12 @@ class Layout:
             start = stop
         return values
 
+    def options(self, signature: "Signature") -> dict[int, str]:
+        """The leaves that belong to options, and of which."""
+        pairs = zip(self.names, self.specs, strict=True)
+        owners = [name for name, spec in pairs for _ in range(tree.leaves_of(spec))]
+        return {k: name for k, name in enumerate(owners) if name in signature.options}
+
     def leaf_names(self) -> list[str]:
         """An identifier for each leaf, made of the argument and the keys that lead to it."""
         count = sum(map(tree.leaves_of, self.specs))
@@ -98,6 +104,18 @@ class Signature:
                 f"{what} {self.name} is a method: its first argument is self, no array",
                 "a function outside the class, called by the method",
             )
+
+    def call(
+        self, function: Callable[..., Any], values: Mapping[str, Any], options: Sequence[str]
+    ) -> Any:
+        """Call a function of these arrays, and of some of the options, with arguments by name."""
+        positional = []
+        for name in self.arrays:
+            if self.python.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                positional += values[name]
+            else:
+                positional.append(values[name])
+        return function(*positional, **{name: values[name] for name in options})
 
     def layout(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Layout]:
         """The leaves of a call and how they make it up; the same however arguments are passed."""

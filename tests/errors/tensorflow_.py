@@ -8,6 +8,7 @@ from errors.case import case
 
 import gradwright as gw
 from gradwright import rules, tf1
+from gradwright.targets.tensorflow import saved as tensorflow_saved
 
 v1 = tf.compat.v1
 V = np.ones(3, np.float32)
@@ -16,6 +17,11 @@ V = np.ones(3, np.float32)
 @gw.op
 def twice(x):
     return 2 * x
+
+
+@gw.host_op()
+def reentrant(x):
+    return tf.constant(x)
 
 
 def in_graph(run):
@@ -107,6 +113,10 @@ def host(function):
 
 CASES = [
     # ops
+    case(lambda: reentrant(tf.constant(V)), "the host op reentrant was called by TensorFlow, and "
+         "calls TensorFlow itself (Const)", "NumPy in it"),
+    case(lambda: tensorflow_saved.pulled(reentrant.example().function, [], []),
+         "reentrant runs Python on the host, which a SavedModel does not keep", "a traced op"),
     case(lambda: twice(tf.sparse.from_dense(V)), "twice was called with a SparseTensor",
          "tf.sparse.to_dense(x)"),
     case(lambda: twice(tf.constant(["a"])), "twice was called with string", "real numbers"),

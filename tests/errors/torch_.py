@@ -30,6 +30,11 @@ def _(g, x):
     return g
 
 
+@gw.host_op()
+def reentrant(x):
+    return torch.sin(torch.from_numpy(x))
+
+
 def parameter(*shape, **options):
     return torch.nn.Parameter(torch.ones(*shape or (3,), **options))
 
@@ -107,6 +112,8 @@ NAMED = gw.partition({"*.bias": rules.sgd, "*": rules.adam})
 
 CASES = [
     # ops
+    case(lambda: reentrant(V), "the host op reentrant was called by torch, and calls torch itself",
+         "NumPy in it"),
     case(lambda: twice(SPARSE), "twice was called with a tensor of layout torch.sparse_coo",
          "x.to_dense()"),
     case(lambda: twice(V.to(torch.complex64)), "twice was called with a tensor of torch.complex64"),

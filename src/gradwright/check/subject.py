@@ -103,7 +103,8 @@ def of_op(op: Op[Any], examples: Sequence[Any], options: Mapping[str, Any]) -> S
         return layout.arguments([values[k] for k in range(len(leaves))])
 
     def run(function: Callable[..., Any]) -> Flat:
-        return lambda xs: tree.flatten(op._run(function, full(xs)))[0]
+        call, options = op.signature.call, op.signature.options
+        return lambda xs: tree.flatten(call(function, full(xs), options))[0]
 
     function = _traced(op, arrays, full)
     own = function.own.kind if function.own else "derivative"
@@ -156,7 +157,7 @@ def _leaves(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], Layou
     def call(*args: Any, **options: Any) -> None:
         found.append(op.signature.layout(args, options))
 
-    op._run(call, arguments)
+    op.signature.call(call, arguments, op.signature.options)
     return found[0]
 
 
@@ -164,7 +165,7 @@ def _with_its_options(rule: Callable[..., Any], op: Op[Any], values: Mapping[str
     """A surrogate on the arguments, and on those options that it takes."""
     takes = inspect.signature(rule).parameters
     options = {name: values[name] for name in op.signature.options if name in takes}
-    return op._run(lambda *args, **_: rule(*args, **options), values)
+    return op.signature.call(rule, values, list(options))
 
 
 def _plainly(run: Flat) -> Flat:

@@ -385,7 +385,7 @@ def cast(x: Tracer, dtype: str) -> Tracer:
 
 def strong(x: Tracer) -> Tracer:
     """A result that leaves the graph is an array: weak numbers become 64-bit."""
-    return cast(x, x.dtype.name)
+    return cast(x, x.dtype.name) if x.node.dtype in WEAK else x
 
 
 _FOLDED_DIMS = {"add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//"}

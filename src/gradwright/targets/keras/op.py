@@ -33,7 +33,7 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
                 "model of this call would neither train nor save the variable",
                 "a layer that has the variable, and calls the op in its call()",
             )
-    return op.given(Call(op), layout.arguments(leaves))
+    return op.signature.call(Call(op), layout.arguments(leaves), op.signature.options)
 
 
 def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

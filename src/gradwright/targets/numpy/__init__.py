@@ -42,6 +42,15 @@ def scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Arra
     return out
 
 
+def _as_it_is(call: Any, body: Any) -> Any:
+    return body()
+
+
+def host(call: Any, *xs: Any) -> list[Any]:
+    """Run Python on the host; a result without dimensions is a scalar, as NumPy's are."""
+    return [out if out.ndim else out[()] for out in call.run(xs, _as_it_is)]
+
+
 def _namespace() -> dict[str, Any]:
     return {
         "np": np,
@@ -51,6 +60,7 @@ def _namespace() -> dict[str, Any]:
         "scatter": scatter,
         "scatter_add": scatter_add,
         "random_bits": random_bits,
+        "host": host,
         "scipy": _Scipy(),
         "bfloat16": bfloat16,
     }
@@ -111,6 +121,7 @@ SPELLING = Spelling(
         "scatter": "scatter({0}, {shape}, np.index_exp[{index}])",
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
+        "host": "host({function}, {args})",
         "stop_gradient": "{0}",
         "variable": "{0}",
     },

@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import emit, tree
 from ...errors import SignatureError
+from ...hostcall import raised_on_host
 from ...op import Meta, Op, array_kind, number_meta
 from ...signature import Layout, is_number
 from . import SPELLING
@@ -26,7 +27,8 @@ def meta(value: Any, name: str) -> Meta:
     if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind not in "biuf":
         what = getattr(value, "dtype", type(value).__name__)
         raise SignatureError(f"{name} was called with {what}", "arrays of real numbers")
-    return Meta(value.shape, dtype_name(value.dtype))
+    flag = value.item() if value.dtype == bool and not value.shape else None  # a body may read it
+    return Meta(value.shape, dtype_name(value.dtype), flag)
 
 
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
@@ -45,6 +47,8 @@ def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -
         with np.errstate(all="ignore"):  # both branches of np.where are computed
             return tree.unflatten(out, program(*leaves))
     except ValueError as error:  # NumPy's, of sizes that only the arrays themselves could tell
+        if raised_on_host(error):
+            raise
         shapes = ", ".join(str(np.shape(x)) for x in leaves)
         raise SignatureError(
             f"{name} of arrays of shapes {shapes}: {error}", "arrays whose sizes fit together"

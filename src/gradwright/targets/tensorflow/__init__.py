@@ -56,8 +56,12 @@ _REDUCE = "tf.math.reduce_%s({0}, axis={axis}, keepdims={keepdims})"
 
 
 def _namespace() -> dict[str, Any]:
+    from .host import host
+
     names = vars(arrays) | vars(functions)
-    return {"np": np} | {name: f for name, f in names.items() if not name.startswith("_")}
+    return {"np": np, "host": host} | {
+        name: f for name, f in names.items() if not name.startswith("_")
+    }
 
 
 SPELLING = Spelling(
@@ -100,6 +104,7 @@ SPELLING = Spelling(
         "unbroadcast": "unbroadcast({0}, {shape})",
         "scatter": "scatter({0}, {shape}, np.index_exp[{index}])",
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
+        "host": "host({function}, {args})",
         "size": "tf.cast({dim}, {out})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
         # what TensorFlow has no kernels for, or NumPy another meaning

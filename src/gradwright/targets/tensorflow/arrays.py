@@ -94,9 +94,10 @@ def int_einsum(subscripts: str, *args: Any) -> Any:
 
 def unbroadcast(x: Any, shape: _Sequence[Any]) -> Any:
     """Sum x over what broadcasting repeated, back to a shape."""
-    if x.shape.as_list() == list(shape):
+    is_known = all(isinstance(d, int) for d in shape)
+    if is_known and x.shape.as_list() == list(shape):
         return x
-    if x.shape.is_fully_defined() and all(isinstance(d, int) for d in shape):
+    if is_known and x.shape.is_fully_defined():
         _check_summable(x.shape.as_list(), shape)
     wanted = tf.convert_to_tensor(shape, tf.int64)
     axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=wanted, s1=tf.shape(x, out_type=tf.int64))

@@ -123,11 +123,6 @@ def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
     In eager mode a ForwardAccumulator then uses our vjp, twice, which is right for a linear one.
     In a graph, and for a vjp that is not linear, there is no such way, and it raises.
     """
-    message = (
-        f"TensorFlow would not use the derivative of {function.name} here: forward mode in a "
-        f"graph, or of a rule that is not linear; instead: gw.jvp({function.name}, primals, "
-        "tangents), or reverse mode"
-    )
     linear = functools.cache(lambda: _is_linear(function))
     graph = function.primal
     shielded = [k for k in function.wrt if graph.reads(graph.inputs[k])]
@@ -135,14 +130,21 @@ def _shield(function: Function) -> Callable[[Sequence[Any]], list[Any]]:
     def shield(xs: Sequence[Any]) -> list[Any]:
         quiet, safe = tf.executing_eagerly() and linear(), list(xs)
         for k in shielded:
-            safe[k] = (
-                tf.stop_gradient(xs[k])
-                if quiet
-                else tf.raw_ops.PreventGradient(input=xs[k], message=message)
-            )
+            safe[k] = _hidden(xs[k], quiet, function.name)
         return safe
 
     return shield
+
+
+def _hidden(x: Any, quiet: bool, name: str) -> Any:
+    """x, of which TensorFlow sees no derivative, or raises when it looks for one."""
+    if quiet:
+        return tf.stop_gradient(x)
+    message = (
+        f"TensorFlow would not use the derivative of {name} here: forward mode in a graph, or of "
+        f"a rule that is not linear; instead: gw.jvp({name}, primals, tangents), or reverse mode"
+    )
+    return tf.raw_ops.PreventGradient(input=x, message=message)
 
 
 def _is_linear(function: Function) -> bool:
@@ -158,7 +160,10 @@ def _pulled(
 ) -> list[Any]:
     """The cotangents of all inputs, from those of all outputs."""
     smooth = [_filled(cts[k], outs[k]) for k in function.smooth]
-    if saved.is_saving():
+    pulled: Sequence[Any] = ()
+    if not function.wrt:  # nobody knows a derivative, and PreventGradient will say so
+        pass
+    elif saved.is_saving():
         pulled = saved.pulled(function, xs, smooth)
     else:
         pulled = bound(function.vjp)(*xs, *_differentiable(function, xs, outs), *smooth)
@@ -174,8 +179,24 @@ def _differentiable(function: Function, xs: Sequence[Any], outs: Sequence[Any]) 
     must not ask them for one.
     """
     if saved.reads_outputs(function):
-        return bound(function)(*xs)
+        return _kept(function, xs, outs) if function.is_on_host else bound(function)(*xs)
     return [tf.stop_gradient(out) for out in outs]
+
+
+def _kept(function: Function, xs: Sequence[Any], outs: Sequence[Any]) -> Sequence[Any]:
+    """The outputs as they are, with their derivative: Python on the host need not run again."""
+    quiet = tf.executing_eagerly() and _is_linear(function)
+
+    def forward(*values: Any) -> Any:
+        inputs, kept = values[: len(xs)], values[len(xs) :]
+
+        def grad(*cts: Any) -> list[Any]:
+            return [*_pulled(function, inputs, kept, cts), *[None] * len(kept)]
+
+        return [_hidden(x, quiet, function.name) for x in kept], grad
+
+    again: Callable[..., Sequence[Any]] = tf.custom_gradient(forward)
+    return again(*xs, *outs)
 
 
 def _filled(ct: Any, out: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from ... import emit
+from ...errors import GradwrightError
 from ...function import Function
 from . import SPELLING
 
@@ -24,6 +25,11 @@ def is_saving() -> bool:
 
 def pulled(function: Function, xs: Sequence[Any], cts: Sequence[Any]) -> Sequence[Any]:
     """The cotangents of `wrt`, from those of the smooth outputs, as plain operations."""
+    if function.is_on_host:
+        raise GradwrightError(
+            f"{function.name} runs Python on the host, which a SavedModel does not keep",
+            "a traced op, or the weights alone",
+        )
     vjp = function.vjp
     if _has_rules(vjp) or (reads_outputs(function) and (function.own or _has_rules(function))):
         xs, cts = (_once_differentiable(part, function.name) for part in (xs, cts))

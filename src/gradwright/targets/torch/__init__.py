@@ -31,7 +31,13 @@ def constant(array: Any) -> torch.Tensor:
 
 
 def _namespace() -> dict[str, Any]:
-    return {"torch": torch, **{name: getattr(functions, name) for name in functions.__all__}}
+    from .host import host  # which names the dtypes of this file
+
+    return {
+        "torch": torch,
+        "host": host,
+        **{name: getattr(functions, name) for name in functions.__all__},
+    }
 
 
 _NUMBER = "torch.full((), {value}, dtype={dtype}, device={like}.device)"
@@ -113,6 +119,7 @@ SPELLING = Spelling(
         "scatter": "scatter({0}, {shape}, np.index_exp[{index}])",
         "scatter_add": "scatter_add({0}, {1}, {axis}, {shape})",
         "random_bits": "random_bits({args}, draw={draw}, lane={lane}, shape={shape})",
+        "host": "host({function}, {args})",
         "stop_gradient": "{0}",
         "variable": "{0}",
     },
