@@ -18,7 +18,7 @@ from gradwright.targets.fused.functions import (
     ON_INTEGERS,
     POLYNOMIALS,
 )
-from gradwright.targets.fused.kernel import unfusable
+from gradwright.targets.fused.fusable import unfusable
 
 F4, F8 = np.float32, np.float64
 FLOATS = ("float32", "float64")

@@ -334,7 +334,11 @@ CASES = [
          "np.where(condition, a, b)"),
     case(attached_to_host, "vjp(host=True) of <lambda>: only a host op", "a rule in NumPy"),
     case(lambda: own_vjp.layer(), "own_vjp.layer(): Keras layers are not in this version"),
-    case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "one of numpy, torch, tensorflow"),
+    case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "torch, tensorflow, fused"),
+    case(lambda: own_vjp.options(engine="gpu"), "engine='gpu' is not in this version",
+         "engine='auto' or 'numpy' or 'fused'"),
+    case(lambda: own_vjp.options(engine="fused")(X.view(np.matrix), V),
+         'own_vjp with engine="fused": an array of the class matrix', 'engine="auto"'),
     case(lambda: gw.op(lambda x: [x * k for k in range(x.shape[0])][0]).source(),
          "needs the size of axis 0 of argument 0 as a Python int", "np.zeros_like, np.ones_like"),
     # derivatives

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from ..errors import SignatureError
+from ..graph import Graph
 
 F = TypeVar("F")
 
@@ -18,6 +19,7 @@ _PACKAGES = {
     "keras": "keras",
 }
 BOUND = ("numpy", "torch", "tensorflow")
+SHOWN = (*BOUND, "fused")  # what has source
 
 
 def _framework(value: Any) -> str | None:
@@ -49,8 +51,19 @@ def of(leaves: Sequence[Any], name: str) -> Any:
 def spelling(target: str) -> Any:
     """How a target spells the primitives."""
     if target not in BOUND:
-        raise SignatureError(f"no target {target!r}", f"one of {', '.join(BOUND)}")
+        raise SignatureError(f"no target {target!r}", f"one of {', '.join(SHOWN)}")
     return import_module(f"{__name__}.{target}").SPELLING
+
+
+def source(graph: Graph, name: str, target: str) -> str:
+    """A graph as source of one target; that of ``fused`` is LLVM's assembly."""
+    if target == "fused":
+        from .fused import source as fused
+
+        return fused.source(graph, name)
+    from .. import emit
+
+    return emit.source(graph, name, spelling(target))
 
 
 def runner(arrays: Sequence[Any], name: str) -> Any:

@@ -223,6 +223,11 @@ class Builder:
         arguments = ", ".join(f"{x.type} {x.text}" for x in xs)
         return self.emit(f"call {xs[0].type} @{name}({arguments})", xs[0].dtype)
 
+    def named(self, name: str, definition: str, arguments: str, dtype: str) -> Lanes:
+        """Call a function that the module defines once, on no vectors."""
+        self.defined.setdefault(name, definition)
+        return self.emit(f"call {vector(dtype)} @{name}({arguments})", dtype)
+
     def intrinsic(self, name: str, *xs: Lanes) -> Lanes:
         kind = {"float": "f32", "double": "f64"}.get(lane := LANE[xs[0].dtype], lane)
         return self.call(f"llvm.{name}.v{LANES}{kind}", *xs)

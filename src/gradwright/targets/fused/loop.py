@@ -1,0 +1,104 @@
+"""An elementwise part of an op on arrays of one library, as they lie in memory."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...graph import Graph
+from .fusable import totals
+from .kernel import stored
+from .layout import Layout
+from .memory import Memory
+from .program import Program
+
+_KEPT = 16  # layouts that are remembered
+
+
+class Loop:
+    """A graph, and its machine code for every way that its arrays were seen to lie."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph, self.name = graph, name
+        nodes = graph.nodes
+        read = {a for i in graph.live() for a in nodes[i].args} | set(graph.roots)
+        self.places = [k for k, i in enumerate(graph.inputs) if i in read]
+        self.reads = [graph.inputs[k] for k in self.places]
+        self.dtypes = [nodes[i].dtype for i in self.reads]
+        sums = totals(graph)
+        self.results = [(nodes[i].dtype, len(nodes[i].shape), i in sums) for i in graph.roots]
+        self._programs: dict[tuple[str, ...], Program] = {}
+
+    @cached_property
+    def writes(self) -> list[str]:
+        """The dtypes of the arrays that it fills."""
+        return [dtype for dtype, _, is_sum in self.results if not is_sum]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Of one element of each array, in bytes."""
+        return [np.dtype(stored(d)).itemsize for d in (*self.dtypes, *self.writes)]
+
+    def program(self, kinds: tuple[str, ...]) -> Program:
+        """The machine code for arrays that lie like this: those read, then those written."""
+        if kinds not in self._programs:
+            reads = dict(zip(self.reads, kinds, strict=False))
+            writes = kinds[len(self.reads) :]
+            self._programs[kinds] = Program(self.graph, self.name, reads, writes)
+        return self._programs[kinds]
+
+
+class Sized:
+    """A loop over arrays of known sizes."""
+
+    def __init__(self, loop: Loop, shape: tuple[int, ...], memory: Memory) -> None:
+        self.loop, self.shape, self.memory = loop, shape, memory
+        self._layouts: dict[Any, tuple[Layout, Program]] = {}
+
+    def run(self, xs: Sequence[Any]) -> tuple[Any, ...]:
+        """The results, given the values of the inputs of the graph."""
+        memory = self.memory
+        pairs = zip(self.loop.places, self.loop.dtypes, strict=True)
+        arrays = [memory.array(xs[k], dtype) for k, dtype in pairs]
+        key = tuple([memory.distances(x) for x in arrays])
+        layout, program = self._layouts.get(key) or self._laid_out(key, arrays)
+        outs = [memory.empty(self.shape, dtype) for dtype in self.loop.writes]
+        table = layout.table([memory.address(x) for x in (*arrays, *outs)])
+        partial = program.over(table, layout.work)
+        totals = iter(partial.sum(axis=0).tolist())
+        filled = iter(outs)
+        results = [
+            memory.number(next(totals), dtype, rank) if is_sum else next(filled)
+            for dtype, rank, is_sum in self.loop.results
+        ]
+        return tuple(results)
+
+    def _laid_out(self, key: Any, arrays: Sequence[Any]) -> tuple[Layout, Program]:
+        sizes = self.loop.sizes
+        apart = [
+            _spread(self.shape, tuple(x.shape), distances or _in_rows(x.shape, size))
+            for x, distances, size in zip(arrays, key, sizes, strict=False)
+        ]
+        written = sizes[len(arrays) :]
+        layout = Layout(self.shape, [*apart, *(_in_rows(self.shape, s) for s in written)], sizes)
+        if len(self._layouts) >= _KEPT:
+            self._layouts.clear()
+        self._layouts[key] = layout, self.loop.program(layout.kinds)
+        return self._layouts[key]
+
+
+def _in_rows(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """The distances in an array without gaps."""
+    found = [size]
+    for d in reversed(shape[1:]):
+        found.append(found[-1] * d)
+    return tuple(reversed(found[: len(shape)]))
+
+
+def _spread(shape: Sequence[int], own: Sequence[int], distances: Sequence[int]) -> tuple[int, ...]:
+    """The distances of an array that is broadcast to a shape."""
+    ahead = len(shape) - len(own)
+    return (0,) * ahead + tuple(
+        0 if d == 1 else distance for d, distance in zip(own, distances, strict=True)
+    )
