@@ -38,7 +38,7 @@ def refused(graph: Graph, n: Node) -> str | None:
     if n.prim == "astype":
         loses = of.startswith("float") and not n.dtype.startswith(("float", "bool"))
         return f"a cast from {of} to {n.dtype}" if loses and n.dtype not in _SAFE else None
-    if n.prim in POLYNOMIALS and of == "float32":
+    if n.prim in POLYNOMIALS and of.startswith("float"):
         return None
     known = FUNCTIONS.keys() if of.startswith("float") else ON_INTEGERS
     known = ON_BOOLEANS if of == "bool" else known

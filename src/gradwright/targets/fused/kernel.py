@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...graph import Graph, Node
 from .frame import EQUAL, UNROLL, Column, assembled, frame
-from .functions import FUNCTIONS, POLYNOMIALS
+from .functions import FUNCTIONS, POLYNOMIALS, power
 from .fusable import NUMBERS, is_same, summand, totals
 from .ir import LANE, LANES, Builder, Lanes, vector
 from .random import Words
@@ -93,8 +93,14 @@ class _Kernel:
             return xs[0]
         if n.prim == "astype":
             return xs[0].to(NUMBERS.get(n.dtype, n.dtype))
-        function = POLYNOMIALS.get(n.prim) if xs[-1].dtype == "float32" else None
+        if n.prim == "power" and (by_number := self._power_by_number(n, xs[0])) is not None:
+            return by_number
+        function = POLYNOMIALS.get(n.prim) if xs[-1].is_float else None
         return (function or FUNCTIONS[n.prim])(*xs)
+
+    def _power_by_number(self, n: Node, x: Lanes) -> Lanes | None:
+        exponent = self.graph.nodes[n.args[1]]
+        return power.by_number(x, exponent["value"]) if exponent.prim == "const" else None
 
     def evaluate(self, b: Builder, env: dict[int, Lanes], chosen: Sequence[int]) -> None:
         for i in chosen:

@@ -10,6 +10,7 @@ class Memory(Protocol):
     """The arrays of one library."""
 
     spelling: Spelling
+    call: int  # how many elements a pass does in the time that calling it takes
 
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         """Why a kernel may not read these, or `None`: plain arrays, and what becomes one."""

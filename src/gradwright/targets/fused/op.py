@@ -13,8 +13,8 @@ from .loop import Loop, Sized
 from .memory import Memory
 from .stages import Stage, pattern, shaped, space, staged
 
-# A library is faster below this many passes times (elements, and 1000 for the call of each pass).
-WORTH = 150_000
+# A library is faster below this many passes times (elements, and what the call of each costs).
+WORTH = 50_000
 _KEPT = 64  # sizes that are remembered
 _BY_ELEMENT = ("elementwise", "compare", "integer", "select", "cast")
 
@@ -57,7 +57,7 @@ class Fused:
             largest = max(map(size_of, (*shapes, *_results(self.graph, shapes))))
         except ValueError:  # they do not fit together: the library says so in its words
             return None
-        if self.engine == "auto" and not is_worth_it(self._cost, largest):
+        if self.engine == "auto" and not self._is_worth_it(self._cost, largest):
             return None
         key = pattern(shapes)
         if key not in self._plans:
@@ -65,7 +65,11 @@ class Fused:
         plan = self._plans[key]
         if self.engine == "fused" and (reason := plan.misfit()) is not None:
             self._refuse(reason)
-        return plan.sized(shapes, always=self.engine == "fused")
+        return plan.sized(shapes, None if self.engine == "fused" else self._is_worth_it)
+
+    def _is_worth_it(self, passes: int, size: int) -> bool:
+        """Whether a kernel is likely faster than a library's operations."""
+        return passes * (self.memory.call + size) > WORTH
 
     def _refuse(self, reason: str) -> None:
         """Raise if machine code was asked for."""
@@ -83,11 +87,6 @@ def _results(graph: Graph, shapes: Sequence[Shape]) -> list[Shape]:
 
 def _spread(function: Callable[..., Any]) -> Run:
     return lambda xs: function(*xs)
-
-
-def is_worth_it(passes: int, size: int) -> bool:
-    """Whether a kernel is likely faster than a library's operations."""
-    return passes * (1000 + size) > WORTH
 
 
 def size_of(shape: Sequence[int]) -> int:
@@ -116,7 +115,7 @@ class _Plan:
                 return f"{why}: the fused target has none"
         return None if any(self.loops) else "nothing in it is a loop over elements of arrays"
 
-    def sized(self, shapes: Sequence[Shape], always: bool) -> Run | None:
+    def sized(self, shapes: Sequence[Shape], pays: Callable[[int, int], bool] | None) -> Run | None:
         """A callable for arrays of these shapes; `None` where no kernel is worth its call."""
         known = sizes(self.graph, shapes)
         steps: list[tuple[Stage, Run]] = []
@@ -126,7 +125,7 @@ class _Plan:
             if loop is not None:
                 symbolic = space(stage.graph, stage.graph.outputs[0])
                 shape = tuple([substitute(d, known) for d in symbolic])
-                if always or is_worth_it(cost(stage.graph), size_of(shape)):
+                if pays is None or pays(cost(stage.graph), size_of(shape)):
                     kernels += 1
                     run = Sized(loop, shape, self.memory).run
             steps.append((stage, run))

@@ -16,6 +16,7 @@ class _Memory:
     """Arrays of this process, and the numbers that become some."""
 
     spelling = SPELLING
+    call = 1000
 
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         for x in xs:
