@@ -357,7 +357,8 @@ class Op(Capturing, Generic[P]):
 
     def source(self, target: str = "numpy", /) -> str:
         """The op as source of one target, for the arrays that it was first used on."""
-        return targets.source(self.example().function.primal, self.name, target)
+        printed = targets.printer(target)
+        return printed(self.example().function.primal, self.name)
 
     def explain(self) -> str:
         """The op as an equation, with its arguments and where its derivative comes from."""

@@ -347,16 +347,17 @@ def latex_rule(rule: Rule[Any]) -> str:
 
 def rule_source(rule: Rule[Any], target: str) -> str:
     """The parts of a rule as source of one target: numbers, phases, the update."""
-    by_numpy = "numpy" if target == "fused" else target  # numbers, and sums over parameters
+    printed = targets.printer(target)
+    beside = targets.printer("numpy") if target == "fused" else printed
     plan = _plan(rule, 1) or rule.example_plan(2)
     several = len(plan.stages) > 1
     texts = []
     for k, stage in enumerate(plan.stages):
         mark = str(k + 1) if several else ""
-        texts.append(targets.source(stage.numbers, f"numbers{mark}", by_numpy))
+        texts.append(beside(stage.numbers, f"numbers{mark}"))
         if stage.phase is not None:
-            texts.append(targets.source(stage.phase, f"phase{mark}", by_numpy))
-    return "\n".join([*texts, targets.source(plan.final, f"{rule.name}_update", target)])
+            texts.append(beside(stage.phase, f"phase{mark}"))
+    return "\n".join([*texts, printed(plan.final, f"{rule.name}_update")])
 
 
 def _op_lines(function: Function, notation: Notation) -> list[str]:

@@ -1,7 +1,7 @@
 """Where a graph goes: one package for each array library, each with what it alone knows."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -55,15 +55,16 @@ def spelling(target: str) -> Any:
     return import_module(f"{__name__}.{target}").SPELLING
 
 
-def source(graph: Graph, name: str, target: str) -> str:
-    """A graph as source of one target; that of ``fused`` is LLVM's assembly."""
+def printer(target: str) -> Callable[[Graph, str], str]:
+    """How a graph is printed as source of a target; that of ``fused`` is LLVM's assembly."""
     if target == "fused":
-        from .fused import source as fused
+        from .fused.source import source
 
-        return fused.source(graph, name)
+        return source
     from .. import emit
 
-    return emit.source(graph, name, spelling(target))
+    spelled = spelling(target)
+    return lambda graph, name: emit.source(graph, name, spelled)
 
 
 def runner(arrays: Sequence[Any], name: str) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fused import pool
 from ..fused.kernel import stored
 from . import SPELLING
 
@@ -38,7 +39,7 @@ class _Memory:
         return x.__array_interface__["data"][0]  # type: ignore[no-any-return]  # an array's dict
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
-        return np.empty(shape, dtype)
+        return pool.empty(shape, dtype)
 
     def number(self, value: float, dtype: str, rank: int) -> Any:
         number = np.dtype(dtype).type(value)

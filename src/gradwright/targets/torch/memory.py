@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..fused import pool
 from . import SPELLING, dtype
 
 _TYPES = (Tensor, torch.nn.Parameter)
@@ -46,7 +47,7 @@ class _Memory:
         return x.data_ptr()
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        return torch.empty(shape, dtype=_DTYPES[dtype])
+        return torch.from_numpy(pool.empty(shape, dtype))
 
     def number(self, value: float, dtype: str, rank: int) -> Tensor:
         return torch.full((1,) * rank, value, dtype=_DTYPES[dtype])
