@@ -4,25 +4,24 @@ A kernel reads a table with a row for each run of elements: the addresses of its
 then that of its numbers, 8 bytes each. A second table lists the work: (row, first element, count).
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .ir import LANE, LANES, vector
+from .ir import LANE, LANES, literal, vector
 
 UNROLL = 4
 BLOCK = LANES * UNROLL  # elements an iteration: 16 counters of Philox, four words each
-EQUAL = f"<{LANES} x i32> zeroinitializer"  # a shuffle that repeats the first lane
-_REDUCE = f"llvm.vector.reduce.fadd.v{LANES}f64"
-_DOUBLES = vector("float64")
+ROW = "row"  # how the names begin of what is known once a phase is done
 
 
 class Column(NamedTuple):
     """One array of a kernel: how it lies in memory along a row."""
 
     dtype: str  # as it is stored
-    kind: str = "each"  # element by element; "strided" with a distance; "one" for all of a row
+    kind: str = "each"  # element by element; "strided" with a distance; "one", "row": one a row
     cell: int = 0  # which of the row's numbers is the distance in bytes
 
     @property
@@ -30,151 +29,146 @@ class Column(NamedTuple):
         return int(np.dtype(self.dtype).itemsize)
 
 
-class _Columns:
-    """The text that each array of a kernel brings to its frame."""
+class Sum(NamedTuple):
+    """A vector that a loop carries along."""
 
-    def __init__(self, reads: Sequence[Column], writes: Sequence[Column]) -> None:
-        self.all = list(enumerate([*reads, *writes]))
-        self.moving = [(k, c) for k, c in self.all if c.kind != "one"]
-        self.strided = [(k, c) for k, c in self.all if c.kind == "strided"]
-        self.read = [(k, c) for k, c in self.moving if k < len(reads)]
-        self.written = [(k, c) for k, c in self.moving if k >= len(reads)]
+    dtype: str
+    start: float
+    carried: str  # its name at the end of a block
 
-    def scratch(self) -> list[str]:
-        return [
-            f"  %scratch{k} = alloca [{BLOCK} x {LANE[c.dtype]}], align 64\n"
-            f"  store [{BLOCK} x {LANE[c.dtype]}] zeroinitializer, ptr %scratch{k}"
-            for k, c in self.moving
-        ]
 
-    def addresses(self) -> list[str]:
-        return [
-            f"  %slot{k} = getelementptr ptr, ptr %row, i64 {k}\n"
-            f"  %array{k} = load ptr, ptr %slot{k}"
-            for k, _ in self.all
-        ]
+class Phase(NamedTuple):
+    """One loop over the elements of an item, and what follows it."""
 
-    def starts(self) -> list[str]:
-        """Where an item begins; the distances are among the row's numbers."""
-        lines = [
-            f"  %distance{k} = getelementptr i64, ptr %cells, i64 {c.cell}\n"
-            f"  %stride{k} = load i64, ptr %distance{k}\n"
-            f"  %ahead{k} = mul i64 %first, %stride{k}\n"
-            f"  %start{k} = getelementptr i8, ptr %array{k}, i64 %ahead{k}"
-            for k, c in self.strided
-        ]
-        lines += [
-            f"  %start{k} = getelementptr {LANE[c.dtype]}, ptr %array{k}, i64 %first"
-            for k, c in self.moving
-            if c.kind == "each"
-        ]
-        return lines
-
-    def ends(self) -> list[str]:
-        """Where the last elements begin, fewer than a block."""
-        lines = []
-        for k, c in self.moving:
-            apart = f"%stride{k}" if c.kind == "strided" else str(c.size)
-            lines.append(
-                f"  %whole{k} = mul i64 %whole, {apart}\n"
-                f"  %bytes{k} = mul i64 %rest, {c.size}\n"
-                f"  %end{k} = getelementptr i8, ptr %start{k}, i64 %whole{k}"
-            )
-        return lines
-
-    def into(self) -> list[str]:
-        return [self._copied(k, c, "gather") for k, c in self.read]
-
-    def back(self) -> list[str]:
-        return [self._copied(k, c, "scatter") for k, c in self.written]
-
-    def _copied(self, k: int, c: Column, way: str) -> str:
-        """The last elements to the block on the stack, or back."""
-        if c.kind == "strided":
-            return (
-                f"  call void @gw_{way}{c.size}"
-                f"(ptr %scratch{k}, ptr %end{k}, i64 %stride{k}, i64 %rest)"
-            )
-        to, of = ("scratch", "end") if way == "gather" else ("end", "scratch")
-        return (
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %{to}{k}, ptr align 1 %{of}{k}, "
-            f"i64 %bytes{k}, i1 false)"
-        )
-
-    def bases(self) -> list[str]:
-        lines = [f"  %base{k} = phi ptr [%start{k}, %begin], [%scratch{k}, %copy]"
-                 for k, _ in self.moving]  # fmt: skip
-        lines += [
-            f"  %apart{k} = phi i64 [%stride{k}, %begin], [{c.size}, %copy]"
-            for k, c in self.strided
-        ]
-        return lines
-
-    def places(self) -> list[str]:
-        """Where each vector of a block begins in an array whose elements lie apart."""
-        return [
-            f"  %o{k}_{u} = mul i64 %j{u}, %apart{k}\n"
-            f"  %at{k}_{u} = getelementptr i8, ptr %base{k}, i64 %o{k}_{u}"
-            for k, _ in self.strided
-            for u in range(UNROLL)
-        ]
-
-    def copies(self) -> list[str]:
-        """The functions that copy elements that lie apart."""
-        ways = [(way, c.size) for cs, way in ((self.read, "gather"), (self.written, "scatter"))
-                for _, c in cs if c.kind == "strided"]  # fmt: skip
-        return [_copy(way, size) for way, size in sorted(set(ways))]
+    block: Sequence[str]  # the instructions for one block, with the sums so far in %sumK
+    loads: frozenset[int]  # the arrays read, and those written
+    stores: frozenset[int]
+    sums: Sequence[Sum]
+    after: Sequence[str]  # with the sums in %outK
 
 
 def frame(
-    name: str,
-    reads: Sequence[Column],
-    writes: Sequence[Column],
-    sums: int,
-    numbers: Sequence[str],
-    block: Sequence[str],
+    name: str, columns: Sequence[Column], numbers: Sequence[str], phases: Sequence[Phase]
 ) -> list[str]:
     """The functions of a kernel.
 
     The last elements, fewer than a block, are copied to a scratch block on the stack and back, so
     nothing is read or written outside an array, and the block is there once.
     """
-    columns = _Columns(reads, writes)
-    totals = []
-    for k in range(sums):
-        totals += [
-            f"  %total{k} = call double @{_REDUCE}(double -0.0, {_DOUBLES} %out{k})",
-            f"  %place{k}w = mul i64 %w, {sums}",
-            f"  %place{k}i = add i64 %place{k}w, {k}",
-            f"  %place{k} = getelementptr double, ptr %sums, i64 %place{k}i",
-            f"  store double %total{k}, ptr %place{k}",
-        ]
-    carried = [f"  %acc{k} = phi {_DOUBLES} [zeroinitializer, %begin], [%out{k}, %copy]"
-               for k in range(sums)]  # fmt: skip
-    inside = [f"phi {_DOUBLES} [%acc{k}, %pass], [%sum{k}_1, %loop]" for k in range(sums)]
+    moving = [(k, c) for k, c in enumerate(columns) if c.kind not in ("one", "row")]
+    used = frozenset().union(*(p.loads | p.stores for p in phases))
+    moving = [(k, c) for k, c in moving if k in used]
     text = _FRAME.format(
         name=name,
-        scratch="\n".join(columns.scratch()),
-        columns=len(columns.all) + 1,
-        last=len(columns.all),
-        row="\n".join(columns.addresses()),
-        starts="\n".join(columns.starts()),
-        ends="\n".join(columns.ends()),
+        scratch="\n".join(_scratch(k, c) for k, c in moving),
+        columns=len(columns) + 1,
+        last=len(columns),
+        row="\n".join(_address(k) for k in range(len(columns))),
+        starts="\n".join(_start(k, c) for k, c in moving),
         numbers="\n".join(numbers),
-        bases="\n".join([*columns.bases(), *carried]),
+        mask=-BLOCK,
+        ends="\n".join(_end(k, c) for k, c in moving),
+        phases="\n".join(_phase(p, moving, k, len(phases)) for k, p in enumerate(phases)),
+    )
+    strided = [(k, c.size) for k, c in moving if c.kind == "strided"]
+    ways = {("gather", s) for k, s in strided if any(k in p.loads for p in phases)}
+    ways |= {("scatter", s) for k, s in strided if any(k in p.stores for p in phases)}
+    return [*(_copy(way, size) for way, size in sorted(ways)), text]
+
+
+def _scratch(k: int, c: Column) -> str:
+    kind = f"[{BLOCK} x {LANE[c.dtype]}]"
+    return (
+        f"  %scratch{k} = alloca {kind}, align 64\n  store {kind} zeroinitializer, ptr %scratch{k}"
+    )
+
+
+def _address(k: int) -> str:
+    return (
+        f"  %slot{k} = getelementptr ptr, ptr %row, i64 {k}\n  %array{k} = load ptr, ptr %slot{k}"
+    )
+
+
+def _start(k: int, c: Column) -> str:
+    """Where an item begins; the distances are among the row's numbers."""
+    if c.kind == "each":
+        return f"  %start{k} = getelementptr {LANE[c.dtype]}, ptr %array{k}, i64 %first"
+    return (
+        f"  %distance{k} = getelementptr i64, ptr %cells, i64 {c.cell}\n"
+        f"  %stride{k} = load i64, ptr %distance{k}\n"
+        f"  %ahead{k} = mul i64 %first, %stride{k}\n"
+        f"  %start{k} = getelementptr i8, ptr %array{k}, i64 %ahead{k}"
+    )
+
+
+def _end(k: int, c: Column) -> str:
+    """Where the last elements begin, fewer than a block."""
+    apart = f"%stride{k}" if c.kind == "strided" else str(c.size)
+    return (
+        f"  %whole{k} = mul i64 %whole, {apart}\n"
+        f"  %bytes{k} = mul i64 %rest, {c.size}\n"
+        f"  %end{k} = getelementptr i8, ptr %start{k}, i64 %whole{k}"
+    )
+
+
+def _copied(k: int, c: Column, way: str) -> str:
+    """The last elements to the block on the stack, or back."""
+    if c.kind == "strided":
+        arguments = f"ptr %scratch{k}, ptr %end{k}, i64 %stride{k}, i64 %rest"
+        return f"  call void @gw_{way}{c.size}({arguments})"
+    to, of = ("scratch", "end") if way == "gather" else ("end", "scratch")
+    return (
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %{to}{k}, ptr align 1 %{of}{k}, "
+        f"i64 %bytes{k}, i1 false)"
+    )
+
+
+def _phase(p: Phase, moving: Sequence[tuple[int, Column]], number: int, count: int) -> str:
+    mine = [(k, c) for k, c in moving if k in p.loads | p.stores]
+    bases = [f"  %base{k} = phi ptr [%start{k}, %start], [%scratch{k}, %copy]" for k, _ in mine]
+    bases += [
+        f"  %apart{k} = phi i64 [%stride{k}, %start], [{c.size}, %copy]"
+        for k, c in mine
+        if c.kind == "strided"
+    ]
+    for k, s in enumerate(p.sums):
+        first = f"splat ({LANE[s.dtype]} {literal(s.start, s.dtype)})"
+        bases.append(f"  %acc{k} = phi {vector(s.dtype)} [{first}, %start], [%out{k}, %copy]")
+    inside = [f"phi {vector(s.dtype)} [%acc{k}, %pass], [{s.carried}, %loop]"
+              for k, s in enumerate(p.sums)]  # fmt: skip
+    places = [f"  %j{u} = add i64 %j, {u * LANES}" for u in range(UNROLL)]
+    places += [
+        f"  %o{k}_{u} = mul i64 %j{u}, %apart{k}\n"
+        f"  %at{k}_{u} = getelementptr i8, ptr %base{k}, i64 %o{k}_{u}"
+        for k, c in mine
+        if c.kind == "strided"
+        for u in range(UNROLL)
+    ]
+    text = _PHASE.format(
+        bases="\n".join(bases),
         running="\n".join(f"  %sum{k} = {phi}" for k, phi in enumerate(inside)),
         after="\n".join(f"  %out{k} = {phi}" for k, phi in enumerate(inside)),
-        places="\n".join(
-            [*(f"  %j{u} = add i64 %j, {u * LANES}" for u in range(UNROLL)), *columns.places()]
-        ),
-        block_lines="\n".join(block),
+        places="\n".join(places),
+        block_lines="\n".join(p.block),
         block=BLOCK,
-        mask=-BLOCK,
-        into="\n".join(columns.into()),
-        back="\n".join(columns.back()),
-        totals="\n".join(totals),
+        into="\n".join(_copied(k, c, "gather") for k, c in mine if k in p.loads),
+        back="\n".join(_copied(k, c, "scatter") for k, c in mine if k in p.stores),
+        results="\n".join(p.after),
+        following="begun" if number + 1 == count else f"start.{number + 1}",
     )
-    return [*columns.copies(), text]
+    return _numbered(text, number)
+
+
+_NAME = re.compile(r"%([\w.]+)")
+_DEFINED = re.compile(r"^ *%([\w.]+) =|^(\w+):", re.MULTILINE)
+
+
+def _numbered(text: str, number: int) -> str:
+    """The text of a phase with names of its own, but for the numbers of the row that it finds."""
+    names = {a or b for a, b in _DEFINED.findall(text)}
+    mine = {name for name in names if not name.startswith(ROW)}
+    text = re.sub(r"^(\w+):", lambda m: f"{m[1]}.{number}:", text, flags=re.MULTILINE)
+    return _NAME.sub(lambda m: f"%{m[1]}.{number}" if m[1] in mine else m[0], text)
 
 
 def _copy(way: str, size: int) -> str:
@@ -207,7 +201,6 @@ def assembled(texts: Sequence[str], declared: Iterable[str]) -> str:
     lines = [line for text in texts for line in text.split("\n")]
     found = {line for line in lines if line.startswith("declare")} | set(declared)
     found.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-    found.add(f"declare double @{_REDUCE}(double, {_DOUBLES})")
     bodies = [line for line in lines if not line.startswith("declare")]
     return "\n".join([*bodies, *sorted(found), "attributes #0 = { nounwind }", ""])
 
@@ -218,7 +211,7 @@ entry:
 {scratch}
   br label %next
 next:
-  %w = phi i64 [%from, %entry], [%w1, %done]
+  %w = phi i64 [%from, %entry], [%w1, %begun]
   %more = icmp slt i64 %w, %to
   br i1 %more, label %begin, label %end
 begin:
@@ -239,12 +232,24 @@ begin:
   %whole = and i64 %count, {mask}
   %rest = sub i64 %count, %whole
 {ends}
+  br label %start.0
+{phases}
+begun:
+  %w1 = add i64 %w, 1
+  br label %next
+end:
+  ret void
+}}
+"""
+
+# one loop over the whole blocks of an item, and then one over the block with the last elements
+_PHASE = """start:
   br label %pass
 pass:
-  %main = phi i1 [true, %begin], [false, %copy]
-  %size = phi i64 [%whole, %begin], [{block}, %copy]
-  %limit = phi i64 [%whole, %begin], [%rest, %copy]
-  %origin = phi i64 [0, %begin], [%whole, %copy]
+  %main = phi i1 [true, %start], [false, %copy]
+  %size = phi i64 [%whole, %start], [{block}, %copy]
+  %limit = phi i64 [%whole, %start], [%rest, %copy]
+  %origin = phi i64 [0, %start], [%whole, %copy]
 {bases}
   %any = icmp sgt i64 %size, 0
   br i1 %any, label %loop, label %after
@@ -273,10 +278,5 @@ restore:
 {back}
   br label %done
 done:
-{totals}
-  %w1 = add i64 %w, 1
-  br label %next
-end:
-  ret void
-}}
-"""
+{results}
+  br label %{following}"""

@@ -19,8 +19,15 @@ def is_uniform(n: Node) -> bool:
 def is_same(graph: Graph, n: Node) -> bool:
     """Whether a node is the value of its argument, element by element."""
     if n.prim in _RESHAPED:
-        return is_uniform(graph.nodes[n.args[0]])
+        return is_uniform(graph.nodes[n.args[0]]) or _is_row_again(graph, n)
     return n.prim in _SAME
+
+
+def _is_row_again(graph: Graph, n: Node) -> bool:
+    """Whether a sum along the last axis gets that axis back."""
+    of = graph.nodes[n.args[0]]
+    new_axis = n.prim == "expand_dims" and n["axis"] == (len(n.shape) - 1,)
+    return new_axis and is_row_sum(graph, of)
 
 
 def refused(graph: Graph, n: Node) -> str | None:
@@ -54,6 +61,19 @@ def summand(graph: Graph, i: int) -> int | None:
         return None
     of = graph.nodes[n.args[0]]
     return None if is_uniform(of) or not of.dtype.startswith("float") else n.args[0]
+
+
+def is_row_sum(graph: Graph, n: Node) -> bool:
+    """Whether a node is a sum (or a maximum, a minimum) along the last axis."""
+    if n.prim not in ("sum", "max", "min", "unbroadcast") or not n.args or is_uniform(n):
+        return False
+    of = graph.nodes[n.args[0]]
+    if not of.dtype.startswith("float") or of.shape[-1] == 1:
+        return False
+    last = (len(of.shape) - 1,)
+    if n.prim == "unbroadcast":
+        return bool(n.shape == (*of.shape[:-1], 1))
+    return bool(n["axis"] == last)
 
 
 def totals(graph: Graph) -> set[int]:

@@ -195,6 +195,10 @@ class Builder:
             self.lines.append(f"  {name} = {instruction}{note}")
         return Lanes(self, name, dtype)
 
+    def beside(self, prefix: str) -> "Builder":
+        """The builder of another block of the same module."""
+        return Builder(prefix, declared=self.declared, defined=self.defined)
+
     def splat(self, value: Any, dtype: str) -> Lanes:
         return Lanes(self, f"splat ({LANE[dtype]} {literal(value, dtype)})", dtype)
 

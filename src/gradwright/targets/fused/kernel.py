@@ -1,16 +1,20 @@
-"""An elementwise graph as one loop over vectors, for any number of rows in one call."""
+"""An elementwise graph as loops over vectors, for any number of rows in one call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...graph import Graph, Node
-from .frame import EQUAL, UNROLL, Column, assembled, frame
+from . import access, phases
+from .frame import ROW, UNROLL, Column, Phase, Sum, assembled, frame
 from .functions import FUNCTIONS, POLYNOMIALS, power
-from .fusable import NUMBERS, is_same, summand, totals
-from .ir import LANE, LANES, Builder, Lanes, vector
+from .functions.exact import maximum, minimum
+from .fusable import NUMBERS, is_row_sum, is_same, totals
+from .ir import LANE, LANES, Builder, Lanes
 from .random import Words
 
 ITEM = 8192  # elements of one item of work at most; sums are made by item, whoever does it
+_JOINED = {"max": maximum, "min": minimum}
+_START = {"max": -float("inf"), "min": float("inf")}
 
 
 # dtypes as they lie in memory
@@ -54,6 +58,9 @@ class _Kernel:
         self.live = [i for i in graph.live() if i not in sums]
         self.varying = self._varying()
         self.random = self._random_only()
+        kinds = [c.kind for c in self.columns[len(self.arrays) :]]
+        self.each = [i for i, kind in zip(self.stored, kinds, strict=True) if kind != "row"]
+        self.loops, self.rank = phases.planned(graph, self.live, self.each, self.sums, self.varying)
 
     def is_number(self, i: int) -> bool:
         """Whether a result is a number that was given: the kernel need not pass it on."""
@@ -67,13 +74,19 @@ class _Kernel:
             found.append(Column(dtype, kind, len(self.scalars) + before))
         return found
 
+    def column_of(self, i: int) -> int:
+        """Where a result is among the arrays."""
+        return len(self.arrays) + self.stored.index(i)
+
+    # --- what is known when ---
     def _varying(self) -> set[int]:
         """Nodes that differ from element to element."""
         known = zip(self.arrays, self.columns, strict=False)
         found = {i for i, column in known if column.kind != "one"}
         for i in self.live:
             n = self.graph.nodes[i]
-            if n.prim == "random_bits" or any(a in found for a in n.args):
+            inside = any(a in found for a in n.args) and not is_row_sum(self.graph, n)
+            if n.prim == "random_bits" or inside:
                 found.add(i)
         return found
 
@@ -114,36 +127,69 @@ class _Kernel:
                 env[i] = self.value(n, [env[a] for a in n.args])
         b.comment = ""
 
-    def iteration(self, b: Builder, numbers: dict[int, Lanes]) -> None:
-        """The instructions for one block of elements."""
-        env0 = dict(numbers)
-        self.evaluate(b, env0, [i for i in self.live if i not in self.varying])
+    # --- the loops ---
+    def phase(self, b: Builder, p: int, known: Mapping[int, Lanes]) -> Phase:
+        """One loop, given what does not differ by element."""
+        loop = self.loops[p]
+        env0 = {i: Lanes(b, x.text, x.dtype) for i, x in known.items()}
         drawn = self._drawn(b, env0)
-        todo = [i for i in self.live if i in self.varying and i not in self.random]
-        summands: list[list[Lanes]] = [[] for _ in self.sums]
+        read = {i: k for k, i in enumerate(self.arrays) if i in loop.needed}
+        read |= {i: self.column_of(k) for i, k in loop.kept.items() if i in loop.needed}
+        written = {i: self.column_of(k) for i, k in loop.keeps.items()}
+        written |= {i: self.column_of(i) for i in loop.stored}
+        todo = [i for i in self.live if i in loop.needed and i not in self.random]
+        summands: list[list[Lanes]] = [[] for _ in loop.sums]
         for u in range(UNROLL):
             env = {**env0, **{i: four[u] for i, four in drawn.items()}}
-            for k, i in enumerate(self.arrays):
-                if i not in env:
-                    env[i] = self._load(b, k, self.graph.nodes[i].dtype, u)
+            for i, k in read.items():
+                env[i] = access.load(b, k, self.columns[k], self.graph.nodes[i].dtype, u)
             self.evaluate(b, env, todo)
-            for k, i in enumerate(self.stored, len(self.arrays)):
-                self._store(b, k, env[i], u)
-            for found, i in zip(summands, self.sums, strict=True):
-                of = summand(self.graph, i)
-                assert of is not None
-                found.append(self._inside(b, env[of], u))
-        for k, four in enumerate(summands):
-            wide = [x.to("float64") for x in four]
-            total = (wide[0] + wide[1]) + (wide[2] + wide[3])
-            b.lines.append(f"  %sum{k}_1 = fadd {total.type} %sum{k}, {total.text}")
+            for i, k in written.items():
+                access.store(b, k, self.columns[k], env[i], u)
+            for found, i in zip(summands, loop.sums, strict=True):
+                found.append(self._inside(b, env[phases.summed(self.graph, i)], u, self._start(i)))
+        made = enumerate(zip(loop.sums, summands, strict=True))
+        sums = [self._carried(b, k, i, four) for k, (i, four) in made]
+        return Phase(b.lines, frozenset(read.values()), frozenset(written.values()), sums, [])
 
-    def _inside(self, b: Builder, x: Lanes, u: int) -> Lanes:
-        """x where a lane lies within the array, else 0."""
-        kind = vector("int64")
-        at = b.emit(f"insertelement {kind} poison, i64 %left, i32 0", "int64")
-        left = b.emit(f"shufflevector {kind} {at.text}, {kind} poison, {EQUAL}", "int64")
-        return b.select(b.constant(range(u * LANES, (u + 1) * LANES), "int64") < left, x, 0)
+    def _start(self, i: int) -> float:
+        return _START.get(self.graph.nodes[i].prim, 0.0)
+
+    def _join(self, i: int) -> Callable[[Lanes, Lanes], Lanes]:
+        return _JOINED.get(self.graph.nodes[i].prim, _plus)
+
+    def _carried(self, b: Builder, k: int, i: int, four: Sequence[Lanes]) -> Sum:
+        join = self._join(i)
+        wide = [x.to("float64") if join is _plus else x for x in four]
+        total = join(join(wide[0], wide[1]), join(wide[2], wide[3]))
+        return Sum(total.dtype, self._start(i), join(Lanes(b, f"%sum{k}", total.dtype), total).text)
+
+    def _inside(self, b: Builder, x: Lanes, u: int, start: float) -> Lanes:
+        """x where a lane lies within the array, else what a sum starts from."""
+        left = access.spread(b, "%left", "int64")
+        return b.select(b.constant(range(u * LANES, (u + 1) * LANES), "int64") < left, x, start)
+
+    def after(self, b: Builder, p: int, sums: Sequence[Sum], known: dict[int, Lanes]) -> list[str]:
+        """What follows a loop: its sums, and what waited for them and is one for the row."""
+        for k, (i, s) in enumerate(zip(self.loops[p].sums, sums, strict=True)):
+            x = Lanes(b, f"%out{k}", s.dtype)
+            for apart in (8, 4, 2, 1):
+                x = self._join(i)(x, access.crossed(b, x, apart))
+            if i in self.sums:
+                _store_total(b, access.first_lane(b, x), self.sums.index(i), len(self.sums))
+            else:
+                known[i] = x.to(self.graph.nodes[i].dtype)
+        known.update({i: Lanes(b, x.text, x.dtype) for i, x in known.items()})
+        waited = [i for i in self.live if i not in self.varying and self.rank[i] == p + 1]
+        self.evaluate(b, known, waited)
+        if p + 1 == len(self.loops):
+            for i in self.stored:
+                k = self.column_of(i)
+                if self.columns[k].kind == "row":
+                    x = known[i].to(self.columns[k].dtype)
+                    lane = f"{LANE[x.dtype]} {access.first_lane(b, x)}"
+                    b.lines.append(f"  store {lane}, ptr %array{k}")
+        return b.lines
 
     def _drawn(self, b: Builder, env: dict[int, Lanes]) -> dict[int, list[Lanes]]:
         """Random values that arrays meet, in element order: one vector for each of the block."""
@@ -162,51 +208,25 @@ class _Kernel:
         met = {a for i in users for a in self.graph.nodes[i].args} | set(self.graph.roots)
         return {i: words.in_order([one[i] for one in four]) for i in self.random if i in met}
 
-    # --- memory ---
-    def _pointer(self, b: Builder, k: int, u: int) -> str:
-        name = f"%at{k}_{u}"
-        kind = LANE[self.columns[k].dtype]
-        b.lines.append(f"  {name} = getelementptr {kind}, ptr %base{k}, i64 %j{u}")
-        return name
-
-    def _load(self, b: Builder, k: int, dtype: str, u: int) -> Lanes:
-        column = self.columns[k]
-        if column.kind == "strided":
-            place = f"ptr %at{k}_{u}, i64 %apart{k}"
-            x = b.named(f"gw_load_{column.dtype}", _strided_load(column), place, column.dtype)
-        else:
-            pointer = self._pointer(b, k, u)
-            kind = vector(column.dtype)
-            x = b.emit(f"load {kind}, ptr {pointer}, align {column.size}", column.dtype)
-        return x.to("bool") if dtype == "bool" else x
-
-    def _store(self, b: Builder, k: int, x: Lanes, u: int) -> None:
-        column = self.columns[k]
-        x = x.to(column.dtype)
-        if column.kind == "strided":
-            name = f"gw_store_{column.dtype}"
-            b.defined.setdefault(name, _strided_store(column))
-            place = f"ptr %at{k}_{u}, i64 %apart{k}"
-            b.lines.append(f"  call void @{name}({place}, {x.type} {x.text})")
-        else:
-            pointer = self._pointer(b, k, u)
-            b.lines.append(f"  store {x.type} {x.text}, ptr {pointer}, align {column.size}")
-
     # --- the whole ---
     def build(self) -> Kernel:
-        numbers, block = Builder("n"), Builder("v")
-        loaded = self._numbers(numbers)
-        self.iteration(block, {i: Lanes(block, x.text, x.dtype) for i, x in loaded.items()})
-        count = len(self.arrays)
-        reads, writes = self.columns[:count], self.columns[count:]
+        numbers = Builder("n")
+        known = self._numbers(numbers)
+        self.evaluate(numbers, known, [i for i in self.live if i not in self.varying and
+                                       not self.rank[i]])  # fmt: skip
+        made = []
+        for p in range(len(self.loops)):
+            found = self.phase(numbers.beside("v"), p, known)
+            after = self.after(numbers.beside(f"{ROW}{p}_"), p, found.sums, known)
+            made.append(found._replace(after=after))
         texts = [
-            *block.defined.values(),
-            *frame(self.name, reads, writes, len(self.sums), numbers.lines, block.lines),
+            *numbers.defined.values(),
+            *frame(self.name, self.columns, numbers.lines, made),
         ]
         nodes = self.graph.nodes
         return Kernel(
             self.name,
-            assembled(texts, block.declared),
+            assembled(texts, numbers.declared),
             tuple((self.graph.names[nodes[i]["k"]], nodes[i].dtype) for i in self.arrays),
             tuple((self.graph.names[nodes[i]["k"]], stored(nodes[i].dtype)) for i in self.scalars),
             tuple(nodes[i].dtype for i in self.stored),
@@ -222,53 +242,28 @@ class _Kernel:
         """Load what is one for the whole row once, as a vector of equal lanes."""
         found = {}
         for k, i in enumerate(self.scalars):
-            cell = f"%cell{k}"
-            b.lines.append(f"  {cell} = getelementptr i64, ptr %cells, i64 {k}")
-            found[i] = self._splat(b, f"{k}", cell, i)
+            dtype = self.graph.nodes[i].dtype
+            b.lines.append(f"  %cell{k} = getelementptr i64, ptr %cells, i64 {k}")
+            found[i] = access.splat(b, f"{k}", f"%cell{k}", stored(dtype), dtype)
         for k, (i, column) in enumerate(zip(self.arrays, self.columns, strict=False)):
             if column.kind == "one":
-                found[i] = self._splat(b, f"_of{k}", f"%array{k}", i)
+                dtype = self.graph.nodes[i].dtype
+                found[i] = access.splat(b, f"_of{k}", f"%array{k}", column.dtype, dtype)
         return found
 
-    def _splat(self, b: Builder, mark: str, pointer: str, i: int) -> Lanes:
-        dtype = self.graph.nodes[i].dtype
-        kind, lane = vector(stored(dtype)), LANE[stored(dtype)]
-        b.lines += [
-            f"  %number{mark} = load {lane}, ptr {pointer}",
-            f"  %first{mark} = insertelement {kind} poison, {lane} %number{mark}, i32 0",
-            f"  %splat{mark} = shufflevector {kind} %first{mark}, {kind} poison, {EQUAL}",
-        ]
-        x = Lanes(b, f"%splat{mark}", stored(dtype))
-        return x.to("bool") if dtype == "bool" else x
+
+def _plus(x: Lanes, y: Lanes) -> Lanes:
+    return x + y
 
 
-def _strided_load(column: Column) -> str:
-    """A function that loads a vector whose elements lie apart."""
-    kind, lane = vector(column.dtype), LANE[column.dtype]
-    lines = [f"define internal {kind} @gw_load_{column.dtype}(ptr %p, i64 %apart) #0 {{"]
-    for k in range(LANES):
-        before = f"%v{k - 1}" if k else "poison"
-        lines += [
-            f"  %o{k} = mul i64 %apart, {k}",
-            f"  %p{k} = getelementptr i8, ptr %p, i64 %o{k}",
-            f"  %x{k} = load {lane}, ptr %p{k}, align {column.size}",
-            f"  %v{k} = insertelement {kind} {before}, {lane} %x{k}, i32 {k}",
-        ]
-    return "\n".join([*lines, f"  ret {kind} %v{LANES - 1}", "}"])
-
-
-def _strided_store(column: Column) -> str:
-    """A function that stores a vector whose elements lie apart."""
-    kind, lane = vector(column.dtype), LANE[column.dtype]
-    lines = [f"define internal void @gw_store_{column.dtype}(ptr %p, i64 %apart, {kind} %x) #0 {{"]
-    for k in range(LANES):
-        lines += [
-            f"  %o{k} = mul i64 %apart, {k}",
-            f"  %p{k} = getelementptr i8, ptr %p, i64 %o{k}",
-            f"  %x{k} = extractelement {kind} %x, i32 {k}",
-            f"  store {lane} %x{k}, ptr %p{k}, align {column.size}",
-        ]
-    return "\n".join([*lines, "  ret void", "}"])
+def _store_total(b: Builder, total: str, k: int, count: int) -> None:
+    """Store a sum over the elements of an item."""
+    b.lines += [
+        f"  %place{k}w = mul i64 %w, {count}",
+        f"  %place{k}i = add i64 %place{k}w, {k}",
+        f"  %place{k} = getelementptr double, ptr %sums, i64 %place{k}i",
+        f"  store double {total}, ptr %place{k}",
+    ]
 
 
 def _short(line: str) -> str:

@@ -30,8 +30,10 @@ class Axis(NamedTuple):
 class Layout:
     """Rows and items of work for arrays of one shape and these distances."""
 
-    def __init__(self, shape: Sequence[int], apart: Sequence[Distances], sizes: list[int]) -> None:
-        *outer, inner = arranged(shape, apart, sizes)
+    def __init__(
+        self, shape: Sequence[int], apart: Sequence[Distances], sizes: list[int], by_row: bool
+    ) -> None:
+        *outer, inner = by_rows(shape, apart) if by_row else arranged(shape, apart, sizes)
         self.kinds = tuple(
             "one" if d == 0 else "each" if d == size else "strided"
             for d, size in zip(inner.apart, sizes, strict=True)
@@ -44,13 +46,8 @@ class Layout:
         if self._offsets is None:
             self.work = work_of((inner.size,))
         else:
-            # an axis that is not the last in memory: its neighbours are on the same cache lines
-            beside = any(
-                0 < abs(a) < abs(d)
-                for axis in outer
-                for a, d in zip(axis.apart, inner.apart, strict=True)
-            )
-            self.work = _work(len(self._offsets), inner.size, beside)
+            step = inner.size if by_row else _BESIDE if _has_neighbours(outer, inner) else ITEM
+            self.work = _work(len(self._offsets), inner.size, step)
 
     def table(self, addresses: Sequence[int]) -> "bytes | Array":
         """The table for arrays that begin at these addresses."""
@@ -64,8 +61,21 @@ class Layout:
 
 def arranged(shape: Sequence[int], apart: Sequence[Distances], sizes: Sequence[int]) -> list[Axis]:
     """The loops, from the outermost to the innermost."""
-    if 0 in shape:
-        return [Axis(0, tuple(sizes))]
+    axes = _merged(shape, apart) or [Axis(1, tuple(sizes))]
+    if axes[-1].size < SHORT:
+        longest = max(range(len(axes)), key=lambda k: axes[k].size)
+        axes.append(axes.pop(longest))
+    return axes
+
+
+def by_rows(shape: Sequence[int], apart: Sequence[Distances]) -> list[Axis]:
+    """The loops where the last axis stays the innermost, and whole."""
+    outer = _merged(shape[:-1], [a[:-1] for a in apart])
+    return [*outer, Axis(shape[-1], tuple(a[-1] for a in apart))]
+
+
+def _merged(shape: Sequence[int], apart: Sequence[Distances]) -> list[Axis]:
+    """The axes that are longer than 1; those that follow each other in every array are one."""
     axes: list[Axis] = []
     for size, *distances in zip(shape, *apart, strict=True):
         axis = Axis(size, tuple(distances))
@@ -74,12 +84,14 @@ def arranged(shape: Sequence[int], apart: Sequence[Distances], sizes: Sequence[i
         if axes and all(a == d * size for a, d in zip(axes[-1].apart, axis.apart, strict=True)):
             axis = Axis(axes.pop().size * size, axis.apart)
         axes.append(axis)
-    if not axes:
-        return [Axis(1, tuple(sizes))]
-    if axes[-1].size < SHORT:
-        longest = max(range(len(axes)), key=lambda k: axes[k].size)
-        axes.append(axes.pop(longest))
     return axes
+
+
+def _has_neighbours(outer: Sequence[Axis], inner: Axis) -> bool:
+    """Whether the loops go along an axis whose neighbours are on the same cache lines."""
+    return any(
+        0 < abs(a) < abs(d) for axis in outer for a, d in zip(axis.apart, inner.apart, strict=True)
+    )
 
 
 def _offsets(outer: Sequence[Axis], count: int) -> Array:
@@ -91,12 +103,8 @@ def _offsets(outer: Sequence[Axis], count: int) -> Array:
     return offsets
 
 
-def _work(rows: int, size: int, beside: bool) -> Work:
-    """Items for rows of one size: row by row, or parts of all rows that lie beside each other."""
-    step = _BESIDE if beside else ITEM
-    first, row = np.arange(0, size, step), np.arange(rows)
-    if beside:
-        first, row = (a.ravel() for a in np.meshgrid(first, row, indexing="ij"))
-    else:
-        row, first = (a.ravel() for a in np.meshgrid(row, first, indexing="ij"))
-    return Work(np.stack([row, first, np.minimum(step, size - first)], axis=1).astype(np.int64))
+def _work(rows: int, size: int, step: int) -> Work:
+    """Items for rows of one size; short ones are first parts of all rows, then second parts."""
+    first, row = np.meshgrid(np.arange(0, size, step), np.arange(rows), indexing="ij")
+    items = np.stack([row, first, np.minimum(step, size - first)], axis=-1)
+    return Work(items.reshape(-1, 3).astype(np.int64))

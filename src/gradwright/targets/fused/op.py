@@ -11,7 +11,7 @@ from ...primitives import PRIMITIVES
 from .fusable import cost, is_uniform, refused
 from .loop import Loop, Sized
 from .memory import Memory
-from .stages import Stage, pattern, shaped, space, staged
+from .stages import Stage, pattern, shaped, spaces, staged
 
 # A library is faster below this many passes times (elements, and what the call of each costs).
 WORTH = 50_000
@@ -103,16 +103,19 @@ class _Plan:
         name = name if name.isidentifier() else "f"
         self.graph, self.memory = graph, memory
         self.stages = staged(graph)
-        self.loops = [Loop(s.graph, name) if s.is_kernel else None for s in self.stages]
+        self.loops = [
+            None if s.space is None else Loop(s.graph, name, s.space) for s in self.stages
+        ]
         self.library = [emit.program(s.graph, name, memory.spelling) for s in self.stages]
 
     def misfit(self) -> str | None:
         """Why this is not what machine code was asked for."""
+        done = spaces(self.graph)
         for i in self.graph.live():
             n = self.graph.nodes[i]
             by_element = PRIMITIVES[n.prim].kind in _BY_ELEMENT if n.args else False
-            if by_element and not is_uniform(n) and (why := refused(self.graph, n)):
-                return f"{why}: the fused target has none"
+            if by_element and i not in done and not is_uniform(n):
+                return f"{refused(self.graph, n)}: the fused target has none"
         return None if any(self.loops) else "nothing in it is a loop over elements of arrays"
 
     def sized(self, shapes: Sequence[Shape], pays: Callable[[int, int], bool] | None) -> Run | None:
@@ -123,11 +126,11 @@ class _Plan:
         for stage, loop, library in zip(self.stages, self.loops, self.library, strict=True):
             run = _spread(library)
             if loop is not None:
-                symbolic = space(stage.graph, stage.graph.outputs[0])
-                shape = tuple([substitute(d, known) for d in symbolic])
-                if pays is None or pays(cost(stage.graph), size_of(shape)):
+                made = Sized(loop, known, self.memory)
+                worth = pays is None or pays(cost(stage.graph), size_of(made.shape))
+                if worth and 0 not in made.shape:
                     kernels += 1
-                    run = Sized(loop, shape, self.memory).run
+                    run = made.run
             steps.append((stage, run))
         if not kernels:
             return None

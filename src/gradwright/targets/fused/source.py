@@ -11,7 +11,7 @@ from ..numpy import SPELLING
 from .fusable import is_uniform
 from .kernel import build
 from .loop import Loop
-from .stages import Stage, pattern, shaped, space, staged
+from .stages import Stage, pattern, shaped, staged
 
 
 def source(graph: Graph, name: str) -> str:
@@ -31,16 +31,15 @@ def _example(n: Node) -> tuple[int, ...]:
 
 
 def _stage(stage: Stage, name: str) -> str:
-    if not stage.is_kernel:
+    if stage.space is None:
         text = emit.source(stage.graph, name, SPELLING)
         return "".join(f"; {line}\n" for line in text.splitlines())
-    loop = Loop(stage.graph, name)
+    loop = Loop(stage.graph, name, stage.space)
     nodes = [stage.graph.nodes[i] for i in loop.reads]
-    shape = space(stage.graph, stage.graph.outputs[0])
-    kinds = {i: _kind(n, shape) for i, n in zip(loop.reads, nodes, strict=True)}
-    kernel = build(stage.graph, name, kinds, ["each"] * len(loop.writes))
-    reads = [n for n in nodes if not is_uniform(n)]
-    writes = [n for n in (stage.graph.nodes[i] for i in stage.graph.roots) if not is_uniform(n)]
+    kinds = {i: _kind(n, stage.space) for i, n in zip(loop.reads, nodes, strict=True)}
+    kernel = build(stage.graph, name, kinds, [r.kind for r in loop.writes])
+    reads = [n.dtype for i, n in zip(loop.reads, nodes, strict=True) if kinds[i] == "each"]
+    writes = [r.dtype for r in loop.writes if r.kind == "each"]
     return f"; one pass, {_traffic(reads, writes)}\n{kernel.assembly}"
 
 
@@ -48,13 +47,9 @@ def _kind(n: Node, shape: Shape) -> str:
     return "one" if is_uniform(n) or n.shape[-1] == 1 != shape[-1] else "each"
 
 
-def _traffic(reads: Sequence[Node], writes: Sequence[Node]) -> str:
-    read, written = (sum(_bytes(n) for n in nodes) for nodes in (reads, writes))
+def _traffic(reads: Sequence[str], writes: Sequence[str]) -> str:
+    read, written = (sum(np.dtype(d).itemsize for d in dtypes) for dtypes in (reads, writes))
     return f"{read + written} bytes an element: {read} read, {written} written"
-
-
-def _bytes(n: Node) -> int:
-    return int(np.dtype(n.dtype).itemsize)
 
 
 def _count(n: int, what: str) -> str:
