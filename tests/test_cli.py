@@ -397,6 +397,13 @@ def test_show_an_op_with_its_own_derivative():
     assert "def mod(x, y):" in out
 
 
+def test_show_the_kernels_of_an_op_and_of_a_rule():
+    out = run("show", f"{EXAMPLE}:mod", "--target", "fused").stdout
+    assert "; one pass, 12 bytes an element: 8 read, 4 written" in out
+    out = run("show", "adam", "--target", "fused").stdout
+    assert "; one pass, 28 bytes an element: 16 read, 12 written" in out
+
+
 @pytest.mark.framework
 @pytest.mark.parametrize("target", ["torch", "tensorflow"])
 def test_show_the_source_of_another_target(target):

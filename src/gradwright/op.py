@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from . import emit, targets, tree
+from . import targets, tree
 from .captures import Captures, Capturing
 from .dims import inputs_of
 from .errors import GradwrightError, SignatureError, TraceError, place
@@ -24,6 +24,7 @@ from .trace.tracer import concrete, graph_of
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
+Engine: TypeAlias = Literal["auto", "numpy", "fused"]
 
 _numbers = itertools.count()
 _eager: ContextVar[bool] = ContextVar("gradwright_eager", default=False)
@@ -92,9 +93,10 @@ class Op(Capturing, Generic[P]):
 
     is_traced = True  # its body, for the graph; a host op's is run
 
-    def __init__(self, function: Callable[P, Any]) -> None:
+    def __init__(self, function: Callable[P, Any], engine: Engine = "auto") -> None:
         functools.update_wrapper(self, function)
         super().__init__([function])
+        self.engine = engine
         self.__wrapped__ = function
         self.signature = Signature(function, "the op")
         self._own: tuple[str, Callable[..., Any]] | None = None
@@ -108,6 +110,27 @@ class Op(Capturing, Generic[P]):
     @property
     def name(self) -> str:
         return self.signature.name
+
+    def options(self, *, engine: Engine) -> "Op[P]":
+        """The same op with another engine.
+
+        ``"fused"``: machine code for all that is elementwise, on NumPy arrays and tensors in this
+        process's memory; ``"numpy"``: the functions of the array library; ``"auto"``: machine code
+        where it is likely faster. Raise if there is no such engine.
+
+        >>> import numpy as np, gradwright as gw
+        >>> double = gw.op(lambda x: 2 * x).options(engine="fused")
+        >>> double(np.ones(2))
+        array([2., 2.])
+        """
+        if engine not in get_args(Engine):
+            raise SignatureError(
+                f"engine={engine!r} is not in this version",
+                f"engine={' or '.join(map(repr, get_args(Engine)))}",
+            )
+        other: Op[P] = Op(self.__wrapped__, engine)
+        other._own, other._functions = self._own, [*self._functions]
+        return other
 
     def __repr__(self) -> str:
         rule = f" with its own {self._own[0]}" if self._own else ""
@@ -350,8 +373,8 @@ class Op(Capturing, Generic[P]):
 
     def source(self, target: str = "numpy", /) -> str:
         """The op as source of one target, for the arrays that it was first used on."""
-        spelling = targets.spelling(target)
-        return emit.source(self.example().function.primal, self.name, spelling)
+        printed = targets.printer(target)
+        return printed(self.example().function.primal, self.name)
 
     def explain(self) -> str:
         """The op as an equation, with its arguments and where its derivative comes from."""

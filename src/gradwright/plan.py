@@ -61,15 +61,15 @@ def make(graph: Graph, arrays: int, shared: Sequence[int], name: str) -> Plan:
     for level in range(depth + 1):
         new = [i for i in read if levels[i] == level]
         outs = [*new, *(ends if level == depth else [])]
-        numbers = _cut(graph, graph.inputs[arrays + 1 :], summed, outs)
+        numbers = cut(graph, graph.inputs[arrays + 1 :], summed, outs)
         known += new
         phase = None
         if level < depth:
             summands = [graph.nodes[i].args[0] for i in totals[level]]
-            phase = _cut(graph, graph.inputs[: arrays + 1], known, summands)
+            phase = cut(graph, graph.inputs[: arrays + 1], known, summands)
             summed = summed + totals[level]
         stages.append(Stage(numbers, phase))
-    final = _cut(graph, graph.inputs[: arrays + 1], known, kept, graph.records)
+    final = cut(graph, graph.inputs[: arrays + 1], known, kept, graph.records)
     return Plan(graph, tuple(stages), final, len(ends), tuple(map(len, totals)))
 
 
@@ -103,7 +103,7 @@ def _numbers_read(graph: Graph, levels: Mapping[int, int], roots: Sequence[int])
     return sorted(read)
 
 
-def _cut(
+def cut(
     graph: Graph,
     inputs: Sequence[int],
     known: Sequence[int],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import dims, emit, targets
+from . import dims, targets
 from .equation import Required, initial
 from .errors import GradwrightError
 from .function import Function
@@ -348,16 +348,17 @@ def latex_rule(rule: Rule[Any]) -> str:
 
 def rule_source(rule: Rule[Any], target: str) -> str:
     """The parts of a rule as source of one target: numbers, phases, the update."""
-    spelling = targets.spelling(target)
+    printed = targets.printer(target)
+    beside = targets.printer("numpy") if target == "fused" else printed
     plan = _plan(rule, 1) or rule.example_plan(2)
     several = len(plan.stages) > 1
     texts = []
     for k, stage in enumerate(plan.stages):
         mark = str(k + 1) if several else ""
-        texts.append(emit.source(stage.numbers, f"numbers{mark}", spelling))
+        texts.append(beside(stage.numbers, f"numbers{mark}"))
         if stage.phase is not None:
-            texts.append(emit.source(stage.phase, f"phase{mark}", spelling))
-    return "\n".join([*texts, emit.source(plan.final, f"{rule.name}_update", spelling)])
+            texts.append(beside(stage.phase, f"phase{mark}"))
+    return "\n".join([*texts, printed(plan.final, f"{rule.name}_update")])
 
 
 def _op_lines(function: Function, notation: Notation) -> list[str]:

@@ -11,7 +11,7 @@ from .adjoint import widened
 from .derive import backward, forward
 from .errors import SignatureError, TraceError
 from .graph import Graph
-from .op import Op
+from .op import Engine, Op
 from .signature import plain
 from .trace import Tracer, lift
 from .trace.tracer import here, is_float, node
@@ -48,6 +48,11 @@ def _environment(graph: Graph) -> dict[int, Tracer]:
     return {i: Tracer(graph, i) for i in range(len(graph.nodes))}
 
 
+def _engine(function: Callable[..., Any]) -> Engine:
+    """What computes the derivative of an op is what computes the op."""
+    return function.engine if isinstance(function, Op) else "auto"
+
+
 def _positions(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     asked = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if any(not isinstance(k, int) or not -count <= k < count for k in asked):
@@ -69,6 +74,7 @@ def _derivative(
     function: Callable[..., Any], argnums: Argnums, combine: Callable[[Any, Any], Any]
 ) -> Op[Any]:
     name = getattr(function, "__name__", "f")
+    engine = _engine(function)
     function = plain(function)
 
     @functools.wraps(function)
@@ -95,7 +101,7 @@ def _derivative(
         ]
         return combine(out, parts[0] if isinstance(argnums, int) else tuple(parts))
 
-    return Op(body)
+    return Op(body, engine)
 
 
 def grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
@@ -152,7 +158,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
             tree.unflatten(s, [next(back) for _ in range(tree.leaves_of(s))]) for s in specs
         )
 
-    pull = Op(pull_body)
+    pull = Op(pull_body, _engine(function))
     run = function if isinstance(function, Op) else Op(plain(function))
     return run(*primals), lambda ct: pull(ct, *primals)
 
@@ -186,7 +192,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
         moved = [widened(got.get(out.i, 0), out) if s else None for out, s in pairs]
         return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
-    out, moved = Op(body)(tuple(primals), tuple(tangents))
+    out, moved = Op(body, _engine(function))(tuple(primals), tuple(tangents))
     return out, moved
 
 

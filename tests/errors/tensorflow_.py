@@ -120,6 +120,8 @@ CASES = [
     case(lambda: twice(tf.sparse.from_dense(V)), "twice was called with a SparseTensor",
          "tf.sparse.to_dense(x)"),
     case(lambda: twice(tf.constant(["a"])), "twice was called with string", "real numbers"),
+    case(lambda: twice.options(engine="fused")(tf.constant(V)),
+         'twice with engine="fused" on TensorFlow\'s arrays', 'engine="auto", or NumPy arrays'),
     case(lambda: in_graph(lambda: twice(of_unknown_rank())),
          "twice was called with a tensor of unknown rank", "x.set_shape([None, …])"),
     case(lambda: eager_in_graph(lambda: twice(tf.constant(V))),

@@ -341,7 +341,11 @@ CASES = [
     case(lambda: on(V)(hidden_branch), "the truth of an array is not known while tracing",
          "np.where(condition, a, b)"),
     case(attached_to_host, "vjp(host=True) of <lambda>: only a host op", "a rule in NumPy"),
-    case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "one of numpy, torch, tensorflow"),
+    case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "torch, tensorflow, jax, fused"),
+    case(lambda: own_vjp.options(engine="gpu"), "engine='gpu' is not in this version",
+         "engine='auto' or 'numpy' or 'fused'"),
+    case(lambda: gw.op(lambda x: x + 1).options(engine="fused")(X.view(np.matrix)),
+         '<lambda> with engine="fused": an array of the class matrix', 'engine="auto"'),
     case(lambda: gw.op(lambda x: [x * k for k in range(x.shape[0])][0]).source(),
          "needs the size of axis 0 of argument 0 as a Python int", "np.zeros_like, np.ones_like"),
     # derivatives

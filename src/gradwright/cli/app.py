@@ -36,6 +36,7 @@ class Target(StrEnum):
     numpy = "numpy"
     torch = "torch"
     tensorflow = "tensorflow"
+    fused = "fused"
 
 
 @contextmanager

@@ -53,14 +53,14 @@ def _section(screen: Any, title: str, text: str) -> None:
 
 
 def _check_target(target: str) -> None:
-    if target not in targets.BOUND:
-        raise WrongUsage(f"no target {target!r}; one of {', '.join(targets.BOUND)}")
+    if target not in targets.SHOWN:
+        raise WrongUsage(f"no target {target!r}; one of {', '.join(targets.SHOWN)}")
     if not _is_installed(target):
         raise WrongUsage(f"{target} is not installed; pip install 'gradwright[{target}]'")
 
 
 def _is_installed(target: str) -> bool:
-    return find_spec(target) is not None
+    return find_spec("llvmlite" if target == "fused" else target) is not None
 
 
 # --- the table ---------------------------------------------------------------------------------

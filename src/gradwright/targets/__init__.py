@@ -1,11 +1,12 @@
 """Where a graph goes: one package for each array library, each with what it alone knows."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
 from ..errors import GradwrightError, SignatureError
+from ..graph import Graph
 
 F = TypeVar("F")
 
@@ -18,6 +19,7 @@ _PACKAGES = {
     "keras": "keras",
 }
 BOUND = ("numpy", "torch", "tensorflow", "jax")
+SHOWN = (*BOUND, "fused")  # what has source
 
 
 def _framework(value: Any) -> str | None:
@@ -58,8 +60,20 @@ def part(target: str, name: str) -> Any:
 def spelling(target: str) -> Any:
     """How a target spells the primitives."""
     if target not in BOUND:
-        raise SignatureError(f"no target {target!r}", f"one of {', '.join(BOUND)}")
+        raise SignatureError(f"no target {target!r}", f"one of {', '.join(SHOWN)}")
     return import_module(f"{__name__}.{target}").SPELLING
+
+
+def printer(target: str) -> Callable[[Graph, str], str]:
+    """How a graph is printed as source of a target; that of ``fused`` is LLVM's assembly."""
+    if target == "fused":
+        from .fused.source import source
+
+        return source
+    from .. import emit
+
+    spelled = spelling(target)
+    return lambda graph, name: emit.source(graph, name, spelled)
 
 
 def runner(arrays: Sequence[Any], name: str) -> Any:

@@ -6,7 +6,7 @@ other, as NumPy rounds them, unless `fma` is asked for.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,11 +53,12 @@ class Lanes:
     def is_float(self) -> bool:
         return self.dtype.startswith("float")
 
-    def _with(self, other: Any) -> "Lanes":
+    def like(self, other: Any) -> "Lanes":
+        """A number as a vector of this dtype; a vector as it is."""
         return other if isinstance(other, Lanes) else self.builder.splat(other, self.dtype)
 
     def _op(self, on_floats: str, on_ints: str, other: Any, swap: bool = False) -> "Lanes":
-        x, y = (self._with(other), self) if swap else (self, self._with(other))
+        x, y = (self.like(other), self) if swap else (self, self.like(other))
         name = on_floats if self.is_float else on_ints
         return self.builder.emit(f"{name} {self.type} {x.text}, {y.text}", self.dtype)
 
@@ -112,7 +113,7 @@ class Lanes:
 
     # comparisons are false where a lane is NaN, except `!=`
     def _compare(self, on_floats: str, on_ints: str, other: Any) -> "Lanes":
-        y = self._with(other)
+        y = self.like(other)
         if self.is_float:
             return self.builder.emit(f"fcmp {on_floats} {self.type} {self.text}, {y.text}", "bool")
         sign = "u" if self.dtype.startswith(("u", "b")) and on_ints not in ("eq", "ne") else "s"
@@ -194,6 +195,10 @@ class Builder:
             self.lines.append(f"  {name} = {instruction}{note}")
         return Lanes(self, name, dtype)
 
+    def beside(self, prefix: str) -> "Builder":
+        """The builder of another block of the same module."""
+        return Builder(prefix, declared=self.declared, defined=self.defined)
+
     def splat(self, value: Any, dtype: str) -> Lanes:
         return Lanes(self, f"splat ({LANE[dtype]} {literal(value, dtype)})", dtype)
 
@@ -203,7 +208,7 @@ class Builder:
 
     def select(self, condition: Lanes, x: Any, y: Any) -> Lanes:
         like = x if isinstance(x, Lanes) else y
-        x, y = like._with(x), like._with(y)
+        x, y = like.like(x), like.like(y)
         return self.emit(
             f"select {vector('bool')} {condition.text}, {like.type} {x.text}, {like.type} {y.text}",
             like.dtype,
@@ -216,12 +221,10 @@ class Builder:
         self.declared.add(f"declare {vector(dtype)} @{name}({', '.join(x.type for x in xs)})")
         return self.emit(f"call {vector(dtype)} @{name}({arguments})", dtype)
 
-    def define(self, name: str, definition: Callable[[str], str], *xs: Lanes) -> Lanes:
-        """Call a function that the module defines once."""
-        if name not in self.defined:
-            self.defined[name] = definition(name)
-        arguments = ", ".join(f"{x.type} {x.text}" for x in xs)
-        return self.emit(f"call {xs[0].type} @{name}({arguments})", xs[0].dtype)
+    def named(self, name: str, definition: str, arguments: str, dtype: str) -> Lanes:
+        """Call a function that the module defines once, on no vectors."""
+        self.defined.setdefault(name, definition)
+        return self.emit(f"call {vector(dtype)} @{name}({arguments})", dtype)
 
     def intrinsic(self, name: str, *xs: Lanes) -> Lanes:
         kind = {"float": "f32", "double": "f64"}.get(lane := LANE[xs[0].dtype], lane)
@@ -230,7 +233,7 @@ class Builder:
     def fma(self, x: Any, y: Any, z: Any) -> Lanes:
         """x·y + z, rounded once: for our own polynomials, never for the user's expression."""
         like = next(v for v in (x, y, z) if isinstance(v, Lanes))
-        return self.intrinsic("fma", *(like._with(v) for v in (x, y, z)))
+        return self.intrinsic("fma", *(like.like(v) for v in (x, y, z)))
 
     def polynomial(self, x: Lanes, coefficients: Sequence[float]) -> Lanes:
         """Horner's scheme, the highest power first."""
@@ -238,3 +241,8 @@ class Builder:
         for c in coefficients[1:]:
             result = self.fma(result, x, c)
         return result  # type: ignore[no-any-return]  # kept in a dict of Any
+
+
+def select(condition: Lanes, x: Any, y: Any) -> Lanes:
+    """x where the condition holds, else y; one of them may be a number."""
+    return condition.builder.select(condition, x, y)

@@ -2,14 +2,13 @@
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...graph import Graph
 from . import threads
-from .engine import Code
 from .kernel import ITEM, Kernel, build
 
 Array = np.ndarray[Any, Any]
@@ -20,10 +19,18 @@ _TYPE = ctypes.CFUNCTYPE(
 
 
 class Program:
-    """Machine code for one graph. `run` trusts the addresses it is given."""
+    """Machine code for one graph. It trusts the addresses that it is given."""
 
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.kernel: Kernel = build(graph, name)
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        reads: Mapping[int, str] | None = None,
+        writes: Sequence[str] | None = None,
+    ) -> None:
+        from .engine import Code  # which loads LLVM
+
+        self.kernel: Kernel = build(graph, name, reads, writes)
         self._code = Code(self.kernel.assembly)
         self._function = _TYPE(self._code.address(name))
         self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
@@ -45,38 +52,44 @@ class Program:
         numbers: Sequence[tuple[Any, ...]],
     ) -> Array:
         """Run all rows: an address for each array, then the numbers. Returns sums by row."""
-        work = _work(sizes)
+        work = work_of(sizes)
         cells = np.array(numbers, self._row)
         table = np.empty((len(sizes), len(addresses[0]) + 1), np.uint64)
         table[:, :-1] = addresses
         first = cells.ctypes.data
         table[:, -1] = range(first, first + cells.nbytes, self._row.itemsize)
-        partial = np.zeros((len(work.items), self.kernel.sums))
-        at = [a.__array_interface__["data"][0] for a in (table, work.items, partial)]
-
-        def share(start: int, stop: int) -> None:
-            self._function(*at, start, stop)
-
-        if work.elements < threads.SMALL or (n := threads.count()) < 2:
-            share(0, len(work.items))
-        else:
-            threads.share(share, work.cuts(n))
+        partial = self.over(table, work)
         return np.add.reduceat(partial, work.starts, axis=0) if self.kernel.sums else partial
 
+    def over(self, rows: bytes | Array, work: "Work") -> Array:
+        """Do the work on the arrays of a table. Returns sums by item."""
+        table = rows if isinstance(rows, bytes) else rows.__array_interface__["data"][0]
+        partial = np.empty((len(work.items) if self.kernel.sums else 0, self.kernel.sums))
+        sums = partial.__array_interface__["data"][0] if self.kernel.sums else None
+        if work.elements < threads.SMALL or (n := threads.count()) < 2:
+            self._function(table, work.address, sums, 0, len(work.items))
+            return partial
 
-class _Work:
-    """Fixed items of work for rows of these sizes."""
+        def share(start: int, stop: int) -> None:
+            self._function(table, work.address, sums, start, stop)
 
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        items = [
-            (row, first, min(ITEM, size - first))
-            for row, size in enumerate(sizes)
-            for first in range(0, max(size, 1), ITEM)
-        ]
-        self.items = np.array(items, np.int64).reshape(-1, 3)
-        self.elements = sum(sizes)
-        self.starts = np.searchsorted(self.items[:, 0], np.arange(len(sizes)))
-        self._done = np.concatenate([[0], np.cumsum(self.items[:, 2])])
+        threads.share(share, work.cuts(n))
+        return partial
+
+
+class Work:
+    """Fixed items of work: (row, first element, how many)."""
+
+    def __init__(self, items: Array) -> None:
+        self.items = items
+        self.address = items.__array_interface__["data"][0]
+        self._done = np.concatenate([[0], np.cumsum(items[:, 2])])
+        self.elements = int(self._done[-1])
+
+    @functools.cached_property
+    def starts(self) -> Array:
+        """The first item of each row, which are in order."""
+        return np.searchsorted(self.items[:, 0], np.unique(self.items[:, 0]))
 
     def cuts(self, n: int) -> list[int]:
         """Where to cut the items so that n threads have about equally many elements."""
@@ -85,5 +98,11 @@ class _Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _work(sizes: tuple[int, ...]) -> _Work:
-    return _Work(sizes)
+def work_of(sizes: tuple[int, ...]) -> Work:
+    """The items for rows of these sizes, one row after the other."""
+    items = [
+        (row, first, min(ITEM, size - first))
+        for row, size in enumerate(sizes)
+        for first in range(0, max(size, 1), ITEM)
+    ]
+    return Work(np.array(items, np.int64).reshape(-1, 3))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...graph import Graph
 from ...plan import Ready
-from .kernel import cost, unfusable
+from .fusable import cost, unfusable
 
 Array = np.ndarray[Any, Any]
 

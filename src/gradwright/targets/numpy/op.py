@@ -8,10 +8,13 @@ import numpy as np
 
 from ... import emit, tree
 from ...errors import SignatureError
+from ...graph import Graph
 from ...hostcall import raised_on_host
 from ...op import Meta, Op, array_kind, number_meta
 from ...signature import Layout, is_number
+from ..fused.op import Fused
 from . import SPELLING
+from .memory import MEMORY
 
 
 @functools.cache
@@ -34,12 +37,22 @@ def meta(value: Any, name: str) -> Meta:
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     """Run an op on NumPy arrays, and keep what runs on others of their kind."""
     made = op.traced([meta(leaf, op.name) for leaf in leaves], layout)
-    run = emit.program(made.function.primal, op.name, SPELLING)
+    run = program(made.function.primal, op.name, op.engine)
     ready = functools.partial(_run, op.name, run, made.out)
     kind = array_kind(leaves)
     if kind is not None and made.for_any_size and are_all_arguments(op, layout):
         op.ready[kind] = ready
     return ready(*leaves)
+
+
+def program(graph: Graph, name: str, engine: str) -> Callable[..., Any]:
+    """The graph as a callable on NumPy arrays: NumPy's functions, or those and kernels."""
+    if engine == "numpy":
+        return emit.program(graph, name, SPELLING)
+    made = graph.programs
+    if f"numpy {engine}" not in made:
+        made[f"numpy {engine}"] = Fused(graph, name, engine, MEMORY)
+    return made[f"numpy {engine}"]  # type: ignore[no-any-return]  # kept in a dict of Any
 
 
 def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:

@@ -61,6 +61,11 @@ def _cast(x: Any, of: Any, to: Any) -> Any:
 # --- calling -----------------------------------------------------------------------------------
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     """Run an op on tensors, variables, NumPy arrays and numbers."""
+    if op.engine == "fused":
+        raise SignatureError(
+            f'{op.name} with engine="fused" on TensorFlow\'s arrays, which no kernel reads',
+            'engine="auto", or NumPy arrays',
+        )
     xs = [_tensor(leaf, op.name) for leaf in leaves]
     metas = [_meta(leaf, x, op.name) for leaf, x in zip(leaves, xs, strict=True)]
     made = op.traced(metas, layout)

@@ -4,7 +4,7 @@ The derivative of a Function is a Function again, and is bound in the same way: 
 derivatives use the op's own rule too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +16,10 @@ from torch.autograd import forward_ad
 from ... import emit
 from ...errors import GradwrightError
 from ...function import Function
+from ...graph import Graph
+from ..fused.op import Fused
 from . import SPELLING
+from .memory import MEMORY
 
 
 class Absent:
@@ -45,19 +48,19 @@ class Pull(NamedTuple):
 class Bound:
     """One Function in torch: its program, and its derivatives, bound when first asked for."""
 
-    def __init__(self, function: Function) -> None:
-        self.function, self.smooth = function, function.smooth
+    def __init__(self, function: Function, engine: str) -> None:
+        self.function, self.engine, self.smooth = function, engine, function.smooth
         self.count = len(function.ins) + len(function.outs)
         self.discrete = [k for k in range(len(function.outs)) if k not in self.smooth]
-        self.program = emit.program(function.primal, function.name, SPELLING)
+        self.program = program(function.primal, function.name, engine)
         self._pulls: dict[Sequence[bool], Pull] = {}
 
     def run(self, xs: Sequence[Any]) -> tuple[Tensor, ...]:
         """The value, which no autocast changes: the dtypes of a graph are explicit."""
         if torch._C._is_any_autocast_enabled():
             with torch.autocast(xs[0].device.type, enabled=False):
-                return self.program(*xs)  # type: ignore[no-any-return]  # kept in a dict of Any
-        return self.program(*xs)  # type: ignore[no-any-return]  # kept in a dict of Any
+                return self.program(*xs)
+        return self.program(*xs)
 
     def pull(self, needed: Sequence[bool]) -> Pull:
         """The reverse derivative by those inputs that need one."""
@@ -68,7 +71,7 @@ class Bound:
             inputs = vjp.primal.inputs[: self.count]
             read = [k for k, i in enumerate(inputs) if vjp.primal.reads(i)]
             unread = [k for k in range(self.count) if k not in read]
-            self._pulls[needed] = Pull(bound(vjp), wrt, read, unread)
+            self._pulls[needed] = Pull(bound(vjp, self.engine), wrt, read, unread)
         return self._pulls[needed]
 
     def pull_or_none(self, needed: Sequence[bool]) -> Pull | None:
@@ -80,7 +83,7 @@ class Bound:
 
     @cached_property
     def push(self) -> "Bound":
-        return bound(self.function.jvp)
+        return bound(self.function.jvp, self.engine)
 
     def cotangents(self, needed: Sequence[bool], values: Sequence[Value], cts: Any) -> list[Any]:
         """One for each input, ``None`` where it needs none."""
@@ -117,12 +120,21 @@ def _zeros(x: Value) -> Tensor:
     return torch.zeros(x.shape, dtype=x.dtype, device=x.device)
 
 
-def bound(function: Function) -> Bound:
+def program(graph: Graph, name: str, engine: str) -> Callable[..., tuple[Tensor, ...]]:
+    """The graph as a callable on tensors: torch's functions, or those and kernels."""
+    return (
+        emit.program(graph, name, SPELLING)
+        if engine == "numpy"
+        else Fused(graph, name, engine, MEMORY)
+    )
+
+
+def bound(function: Function, engine: str) -> Bound:
     """What torch made of a Function; it lives as long as the Function's graph."""
     made = function.primal.programs
-    if "torch function" not in made:
-        made["torch function"] = Bound(function)
-    return made["torch function"]  # type: ignore[no-any-return]  # kept in a dict of Any
+    if f"torch function {engine}" not in made:
+        made[f"torch function {engine}"] = Bound(function, engine)
+    return made[f"torch function {engine}"]  # type: ignore[no-any-return]  # in a dict of Any
 
 
 class _Eager(torch.autograd.Function):

@@ -43,10 +43,12 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     metas, xs = zip(*[_argument(leaf, op.name, device) for leaf in leaves], strict=True)
     made = op.traced(metas, layout)
     if made.for_any_size and are_all_arguments(op, layout) and _are_plain(leaves, made):
-        op.ready[array_kind(leaves)] = functools.partial(_run, bound(made.function), made.out)
+        op.ready[array_kind(leaves)] = functools.partial(
+            _run, bound(made.function, op.engine), made.out
+        )
     if torch._C._is_tracing() or _is_exporting():
         _refuse_recording(made.function)
-    outs = _results(apply(bound(made.function), xs), made.function, leaves)
+    outs = _results(apply(bound(made.function, op.engine), xs), made.function, leaves)
     return outs[0] if made.out == "*" else tree.unflatten(made.out, outs)
 
 

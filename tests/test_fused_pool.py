@@ -1,0 +1,94 @@
+"""Large results share memory only with results that are gone."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import gradwright as gw
+from gradwright.targets.fused.pool import LARGE, Pool, empty
+
+SHAPE = (LARGE // 4 + 1,)
+SIZE = 4 * SHAPE[0]
+
+
+def address(a):
+    return a.__array_interface__["data"][0]
+
+
+def test_memory_is_used_again_once_it_is_free():
+    pool = Pool()
+    a = pool.empty(SHAPE, "float32", SIZE)
+    at = address(a)
+    assert at % 64 == 0
+    b = pool.empty(SHAPE, "float32", SIZE)
+    assert address(b) != at
+    del a
+    assert address(pool.empty(SHAPE, "float32", SIZE)) == at
+
+
+def test_a_view_keeps_the_memory():
+    pool = Pool()
+    a = pool.empty(SHAPE, "float32", SIZE)
+    view, at = a[5:].reshape(-1)[::2], address(a)
+    del a
+    assert address(pool.empty(SHAPE, "float32", SIZE)) != at
+    del view
+    assert address(pool.empty(SHAPE, "float32", SIZE)) == at
+
+
+def test_what_waits_is_bounded():
+    pool = Pool(kept=3 * SIZE)
+    arrays = [pool.empty(SHAPE, "float32", SIZE) for _ in range(10)]
+    del arrays
+    assert SIZE < pool.kept() <= 3 * SIZE
+
+
+def test_small_results_are_numpys_own():
+    assert empty((10,), "float32").base is None
+    assert empty(SHAPE, "bool").base is None
+    assert empty(SHAPE, "float32").base is not None
+
+
+def test_results_that_are_kept_are_not_written_again():
+    f = gw.op(lambda x, k: x * k).options(engine="fused")
+    x = np.arange(SHAPE[0], dtype=np.float32)
+    kept = [f(x, k) for k in range(5)]
+    del kept[2]
+    gc.collect()
+    f(x, 7)
+    for k, a in zip((0, 1, 3, 4), kept, strict=True):
+        np.testing.assert_array_equal(a, x * k)
+
+
+def test_many_threads_at_once():
+    f = gw.op(lambda x, k: x * k).options(engine="fused")
+    x, wrong = np.ones(SHAPE, np.float32), []
+
+    def work(k):
+        for _ in range(20):
+            a = f(x, k)
+            wrong.extend([k] if (a != k).any() else [])
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.framework
+def test_tensors_keep_their_memory():
+    torch = pytest.importorskip("torch")
+    f = gw.op(lambda x, k: x * k).options(engine="fused")
+    x = torch.ones(SHAPE)
+    a, b = f(x, 2.0), f(x, 3.0)
+    view = a[1:]
+    del a
+    assert f(x, 4.0).eq(4).all()
+    assert view.eq(2).all()
+    assert b.eq(3).all()
+    b.mul_(2)
+    assert b.eq(6).all()
