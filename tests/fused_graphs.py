@@ -6,6 +6,7 @@ import mmap
 import numpy as np
 
 from gradwright.graph import Graph
+from gradwright.targets.fused.kernel import build
 from gradwright.targets.fused.program import Program
 from gradwright.trace.tracer import Tracer, cast, node
 
@@ -32,7 +33,7 @@ def run(program, *arrays, numbers=(), outs=None):
 
 
 def fused(graph):
-    return Program(graph, "f")
+    return Program(build(graph, "f"))
 
 
 class Guarded:

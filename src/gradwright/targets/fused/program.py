@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,21 +21,21 @@ _TYPE = ctypes.CFUNCTYPE(
 
 
 class Program:
-    """Machine code for one graph. `run` trusts the addresses it is given."""
+    """Machine code for one graph. `run` and tables trust the addresses that they are given."""
 
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.kernel: Kernel = build(graph, name)
-        self._code = Code(self.kernel.assembly)
-        self._function = _TYPE(self._code.address(name))
-        self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
-        fields = [(f"n{k}", dtype) for k, (_, dtype) in enumerate(self.kernel.numbers)]
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._code = Code(kernel.assembly)
+        self.function = _TYPE(self._code.address(kernel.name))
+        self.reads = [np.dtype(dtype) for _, dtype in kernel.arrays]
+        self.width = len(kernel.arrays) + len(kernel.outputs)  # addresses of a row
         # the numbers of a row as the kernel reads them: 8 bytes each
-        self._row = np.dtype(
+        self.row = np.dtype(
             {
-                "names": [name for name, _ in fields],
-                "formats": [dtype for _, dtype in fields],
-                "offsets": [8 * k for k in range(len(fields))],
-                "itemsize": 8 * max(1, len(fields)),
+                "names": [f"n{k}" for k in range(len(kernel.numbers))],
+                "formats": [dtype for _, dtype in kernel.numbers],
+                "offsets": [8 * k for k in range(len(kernel.numbers))],
+                "itemsize": 8 * max(1, len(kernel.numbers)),
             }
         )
 
@@ -45,23 +46,49 @@ class Program:
         numbers: Sequence[tuple[Any, ...]],
     ) -> Array:
         """Run all rows: an address for each array, then the numbers. Returns sums by row."""
-        work = _work(sizes)
-        cells = np.array(numbers, self._row)
-        table = np.empty((len(sizes), len(addresses[0]) + 1), np.uint64)
-        table[:, :-1] = addresses
-        first = cells.ctypes.data
-        table[:, -1] = range(first, first + cells.nbytes, self._row.itemsize)
-        partial = np.zeros((len(work.items), self.kernel.sums))
-        at = [a.__array_interface__["data"][0] for a in (table, work.items, partial)]
+        table = Table(self, sizes)
+        table.addresses[:] = addresses
+        table.numbers[:] = numbers
+        return table.run()
 
-        def share(start: int, stop: int) -> None:
-            self._function(*at, start, stop)
 
+_programs: "weakref.WeakValueDictionary[Kernel, Program]" = weakref.WeakValueDictionary()
+
+
+def program(graph: Graph, name: str) -> Program:
+    """The machine code of a graph; graphs that are the same loop, of any rank, have one."""
+    kernel = build(graph, name)
+    found = _programs.get(kernel)
+    if found is None:
+        found = _programs[kernel] = Program(kernel)
+    return found
+
+
+class Table:
+    """What one call of a program reads: addresses and numbers, a row for each parameter."""
+
+    def __init__(self, program: Program, sizes: tuple[int, ...]) -> None:
+        self.program = program
+        self.numbers = np.zeros(len(sizes), program.row)
+        self.whole = np.empty((len(sizes), program.width + 1), np.uint64)
+        self.addresses = self.whole[:, :-1]
+        first, step = self.numbers.ctypes.data, program.row.itemsize
+        self.whole[:, -1] = range(first, first + len(sizes) * step, step)
+        self._work = _work(sizes)
+        self._sums = np.zeros((len(self._work.items), program.kernel.sums))
+        tables = self.whole, self._work.items, self._sums
+        self._share = functools.partial(program.function, *(a.ctypes.data for a in tables))
+
+    def run(self) -> Array:
+        """Run all rows; returns sums by row."""
+        work = self._work
         if work.elements < threads.SMALL or (n := threads.count()) < 2:
-            share(0, len(work.items))
+            self._share(0, len(work.items))
         else:
-            threads.share(share, work.cuts(n))
-        return np.add.reduceat(partial, work.starts, axis=0) if self.kernel.sums else partial
+            threads.share(self._share, work.cuts(n))
+        if not self.program.kernel.sums:
+            return self._sums
+        return np.add.reduceat(self._sums, work.starts, axis=0)
 
 
 class _Work:

@@ -22,9 +22,9 @@ def program(graph: Graph, name: str) -> Any:
     """The kernel of a graph, made once; `None` if it is not one elementwise loop."""
     made = graph.programs
     if "fused" not in made:
-        from .program import Program  # which loads LLVM
+        from .program import program as compiled  # which loads LLVM
 
-        made["fused"] = None if unfusable(graph) else Program(graph, name)
+        made["fused"] = None if unfusable(graph) else compiled(graph, name)
     return made["fused"]
 
 
@@ -32,12 +32,18 @@ def program(graph: Graph, name: str) -> Any:
 _WORTH = 150_000
 
 
-def is_worth_it(ready: Ready) -> bool:
-    """Whether a kernel is likely faster than NumPy's operations."""
-    final = ready.part.plan.final
+def worth_it(readies: Sequence[Ready]) -> bool:
+    """Whether one kernel for all of them is likely faster than NumPy's operations."""
+    work: float = 0
+    for r in readies:
+        work += _passes(r.part.plan.final) * (1000 + r.part.arrays[0].size)
+    return work > _WORTH
+
+
+def _passes(final: Graph) -> int:
     if "cost" not in final.programs:
         final.programs["cost"] = cost(final)
-    return bool(final.programs["cost"] * (1000 + ready.part.arrays[0].size) > _WORTH)
+    return int(final.programs["cost"])
 
 
 def misfit(ready: Ready) -> str | None:

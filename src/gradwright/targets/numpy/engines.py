@@ -48,45 +48,48 @@ def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
 def update(entries: Sequence[Entry], readies: Sequence[Ready], runner: Runner) -> Update:
     """Choose for each parameter what updates it, and compute all that can fail."""
     rest: dict[int, Result] = {}
-    chosen: list[int] = []
+    chosen = by_kernel(entries, readies)
     for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
-        if by_kernel(entry, ready):
-            chosen.append(k)
-        else:
+        if k not in chosen:
             rest[k] = result = finish(ready, runner.run)
             check_shapes(entry.name, entry.rule, [entry.w, *entry.slots], result)
     return Update(entries, rest, _kernels(entries, readies, chosen))
 
 
 def _kernels(
-    entries: Sequence[Entry], readies: Sequence[Ready], chosen: Sequence[int]
+    entries: Sequence[Entry], readies: Sequence[Ready], chosen: Mapping[int, Any]
 ) -> list[tuple[list[int], list[Ready]]]:
-    """The chosen parameters by plan: those of one plan are updated by one call."""
+    """The chosen parameters by program: those of one program are updated by one call."""
     if not chosen:
         return []
     shared = _sharing(entries)
-    found: dict[int, tuple[list[int], list[Ready]]] = {}
-    for k in chosen:
-        places, mine = found.setdefault(id(readies[k].part.plan), ([], []))
+    found: dict[Any, tuple[list[int], list[Ready]]] = {}
+    for k, program in chosen.items():
+        names = tuple(readies[k].part.plan.final.records)
+        places, mine = found.setdefault((program, names), ([], []))
         places.append(k)
         mine.append(_apart(readies[k], 2 + len(entries[k].slots), shared[k]))
     return list(found.values())
 
 
-def by_kernel(entry: Entry, ready: Ready) -> bool:
-    """Whether a parameter is updated by machine code, as its rule's `engine` asks."""
-    engine = entry.rule.settings.engine
-    if engine == "numpy":
-        return False
-    if engine == "auto" and not fused.is_worth_it(ready):
-        return False
-    reason = fused.misfit(ready)
-    if reason is not None and engine == "fused":
-        raise SignatureError(
-            f'{entry.rule.name} with engine="fused" cannot update {entry.name}: {reason}',
-            'engine="auto", which lets NumPy do what is not one loop over the elements',
-        )
-    return reason is None
+def by_kernel(entries: Sequence[Entry], readies: Sequence[Ready]) -> dict[int, Any]:
+    """Which parameters are updated by machine code, as their rules' `engine` asks, and by which."""
+    auto = [k for k, e in enumerate(entries) if e.rule.settings.engine == "auto"]
+    worth_it = fused.worth_it([readies[k] for k in auto])
+    found = {}
+    for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
+        engine = entry.rule.settings.engine
+        if engine == "numpy" or (engine == "auto" and not worth_it):
+            continue
+        reason = fused.misfit(ready)
+        if reason is None:
+            found[k] = fused.program(ready.part.plan.final, "update")
+        elif engine == "fused":
+            raise SignatureError(
+                f'{entry.rule.name} with engine="fused" cannot update {entry.name}: {reason}',
+                'engine="auto", which lets NumPy do what is not one loop over the elements',
+            )
+    return found
 
 
 def _apart(ready: Ready, kept: int, shared: bool) -> Ready:

@@ -8,7 +8,6 @@ import numpy as np
 from ...optimizer import Entry, Runner
 from ...plan import Part, Plan, Ready
 from ...rule import Rule
-from . import engines
 
 
 class Prepared(NamedTuple):
@@ -52,8 +51,11 @@ class Prepared(NamedTuple):
         return Ready(Part(self.plan, e.name, (e.w, e.g, *e.slots), e.identity, ()), numbers, ())
 
 
-def prepared(e: Entry, runner: Runner) -> Prepared | None:
-    """What can run again: one stage, nothing shared, floats for keywords."""
+def prepared(e: Entry, runner: Runner, numpys: bool) -> Prepared | None:
+    """What can run again: one stage, nothing shared, floats for keywords.
+
+    `numpys` says that the last part was run by NumPy.
+    """
     keywords = {name: e.values.get(name) for name in e.rule.hyperparams}
     if any(type(value) is not float for value in keywords.values()):
         return None
@@ -63,9 +65,7 @@ def prepared(e: Entry, runner: Runner) -> Prepared | None:
         return None
     numbers = plan.stages[0].numbers
     run = runner.numbers(numbers) if numbers.outputs else _nothing
-    ready = Ready(Part(plan, e.name, arrays, e.identity, ()), (), ())
-    numpys = not plan.final.records and not engines.by_kernel(e, ready)
-    final = runner.run(plan.final) if numpys else None
+    final = runner.run(plan.final) if numpys and not plan.final.records else None
     return Prepared(e.g.dtype, tuple(keywords), run, plan, e.rule._plans, final)
 
 
