@@ -66,7 +66,7 @@ def ran(monkeypatch):
     """The tables that were run."""
     found = []
     run = program.Table.run
-    monkeypatch.setattr(program.Table, "run", lambda t: found.append(t) or run(t))
+    monkeypatch.setattr(program.Table, "run", lambda t, *n: found.append(t) or run(t, *n))
     return found
 
 

@@ -1,34 +1,38 @@
-"""Where arrays lie, read from their own headers: all parameters of a step in one native call.
-
-Asking each array for its address in Python takes longer than updating a small one. What is checked
-of every array, every time: that it is an array and no subclass, its dtype, that it is contiguous
-and aligned, its shape (that of its parameter, whose size is known), whether it may be written; that
-parameters and slots are where they were; that no gradient shares memory with what is written.
-"""
+"""What arrays look like in memory: NumPy's own headers, and what DLPack tells of others'."""
 
 import ctypes
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-
 # Python's lists and NumPy's arrays behind what every object begins with
-_HEAD = object.__basicsize__
+HEAD = object.__basicsize__
 _WHERE = {
-    "type": _HEAD - 8,
-    "count": _HEAD,
-    "list": _HEAD + 8,
-    "data": _HEAD,
-    "rank": _HEAD + 8,
-    "shape": _HEAD + 16,
-    "descr": _HEAD + 40,
-    "flags": _HEAD + 48,
+    "type": HEAD - 8,
+    "count": HEAD,
+    "list": HEAD + 8,
+    "data": HEAD,
+    "rank": HEAD + 8,
+    "shape": HEAD + 16,
+    "descr": HEAD + 40,
+    "flags": HEAD + 48,
 }
 
-# An array as five cells: address, rank, where its shape is, dtype, flags (1 in rows, 2 writable)
+
+@dataclass(frozen=True)
+class Reader:
+    """How one kind of arrays is read natively; the lock of the interpreter is held meanwhile."""
+
+    assembly: str  # of @header(object, out: five cells, context) -> whether it is such an array
+    context: tuple[int, ...]  # what that looks up
+    dtype: Callable[[Any], int]  # the cell for an array's dtype
+
+
+# An array as five cells: address, rank, where its shape is, dtype, flags
+# (1: contiguous, aligned, on the CPU; 2: may be written)
 _NUMPY = """define i1 @header(ptr %x, ptr %out, ptr %context) {{
   %t = getelementptr i8, ptr %x, i64 {type}
   %type = load i64, ptr %t
@@ -69,209 +73,93 @@ no:
 }}
 """
 
-# a header against what it should be: dtype, flags, the shape of another header
-_LIKE = """define i1 @like(ptr %x, ptr %w, i64 %dtype, i64 %flags) {{
-  %x3 = getelementptr i64, ptr %x, i64 3
-  %is = load i64, ptr %x3
-  %good = icmp eq i64 %is, %dtype
-  %x4 = getelementptr i64, ptr %x, i64 4
-  %f = load i64, ptr %x4
-  %f1 = and i64 %f, %flags
-  %able = icmp eq i64 %f1, %flags
-  %x1 = getelementptr i64, ptr %x, i64 1
-  %rank = load i64, ptr %x1
-  %w1 = getelementptr i64, ptr %w, i64 1
-  %wanted = load i64, ptr %w1
-  %ranks = icmp eq i64 %rank, %wanted
-  %x2 = getelementptr i64, ptr %x, i64 2
-  %shape = load ptr, ptr %x2
-  %w2 = getelementptr i64, ptr %w, i64 2
-  %other = load ptr, ptr %w2
-  %both = and i1 %good, %able
-  %all = and i1 %both, %ranks
-  br i1 %all, label %axes, label %no
+# DLTensor: data 0, device 8, rank 16, dtype 20, shape 24, strides 32, offset 40
+_DLPACK = """define i1 @header(ptr %x, ptr %out, ptr %context) {{
+  %dl = alloca [6 x i64]
+  %t = getelementptr i8, ptr %x, i64 {type}
+  %type = load i64, ptr %t
+  %context1 = getelementptr i64, ptr %context, i64 1
+  %type1 = load i64, ptr %context1
+  %context2 = getelementptr i64, ptr %context, i64 2
+  %type2 = load i64, ptr %context2
+  %is1 = icmp eq i64 %type, %type1
+  %is2 = icmp eq i64 %type, %type2
+  %is = or i1 %is1, %is2
+  br i1 %is, label %tensor, label %no
+tensor:
+  %read = load ptr, ptr %context
+  %status = call i32 %read(ptr %x, ptr %dl)
+  %well = icmp eq i32 %status, 0
+  br i1 %well, label %array, label %no
+array:
+  %d = getelementptr i8, ptr %dl, i64 8
+  %device = load i32, ptr %d
+  %cpu = icmp eq i32 %device, 1
+  %r = getelementptr i8, ptr %dl, i64 16
+  %r32 = load i32, ptr %r
+  %rank = sext i32 %r32 to i64
+  %e = getelementptr i8, ptr %dl, i64 20
+  %e32 = load i32, ptr %e
+  %dtype = zext i32 %e32 to i64
+  %s = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %s
+  %st = getelementptr i8, ptr %dl, i64 32
+  %strides = load ptr, ptr %st
+  %o = getelementptr i8, ptr %dl, i64 40
+  %offset = load i64, ptr %o
+  %data = load i64, ptr %dl
+  %address = add i64 %data, %offset
+  %compact = icmp eq ptr %strides, null
+  store i64 %address, ptr %out
+  %out1 = getelementptr i64, ptr %out, i64 1
+  store i64 %rank, ptr %out1
+  %out2 = getelementptr i64, ptr %out, i64 2
+  store ptr %shape, ptr %out2
+  %out3 = getelementptr i64, ptr %out, i64 3
+  store i64 %dtype, ptr %out3
+  %out4 = getelementptr i64, ptr %out, i64 4
+  br i1 %compact, label %done, label %axes
 axes:
-  %k = phi i64 [0, %0], [%k1, %axis]
-  %more = icmp slt i64 %k, %rank
-  br i1 %more, label %axis, label %yes
+  %k = phi i64 [%rank, %array], [%k1, %axis]
+  %reach = phi i64 [1, %array], [%reach1, %axis]
+  %rows = phi i1 [true, %array], [%rows1, %axis]
+  %empty = phi i1 [false, %array], [%empty1, %axis]
+  %more = icmp sgt i64 %k, 0
+  br i1 %more, label %axis, label %sized
 axis:
-  %a = getelementptr i64, ptr %shape, i64 %k
-  %size = load i64, ptr %a
-  %b = getelementptr i64, ptr %other, i64 %k
-  %as = load i64, ptr %b
-  %k1 = add i64 %k, 1
-  %same = icmp eq i64 %size, %as
-  br i1 %same, label %axes, label %no
-yes:
+  %k1 = sub i64 %k, 1
+  %sp = getelementptr i64, ptr %shape, i64 %k1
+  %size = load i64, ptr %sp
+  %tp = getelementptr i64, ptr %strides, i64 %k1
+  %stride = load i64, ptr %tp
+  %next = icmp eq i64 %stride, %reach
+  %single = icmp eq i64 %size, 1
+  %fine = or i1 %next, %single
+  %rows1 = and i1 %rows, %fine
+  %nothing = icmp eq i64 %size, 0
+  %empty1 = or i1 %empty, %nothing
+  %reach1 = mul i64 %reach, %size
+  br label %axes
+sized:
+  %lies = or i1 %rows, %empty
+  br label %done
+done:
+  %good = phi i1 [true, %array], [%lies, %sized]
+  %b = lshr i64 %dtype, 11
+  %b31 = and i64 %b, 31
+  %below = sub i64 %b31, 1
+  %odd = and i64 %address, %below
+  %aligned = icmp eq i64 %odd, 0
+  %here = and i1 %good, %cpu
+  %fit = and i1 %here, %aligned
+  %one = zext i1 %fit to i64
+  %flags = or i64 %one, 2
+  store i64 %flags, ptr %out4
   ret i1 true
 no:
   ret i1 false
 }}
-
-define i64 @size(ptr %x) {{
-  %x1 = getelementptr i64, ptr %x, i64 1
-  %rank = load i64, ptr %x1
-  %x2 = getelementptr i64, ptr %x, i64 2
-  %shape = load ptr, ptr %x2
-  br label %axes
-axes:
-  %k = phi i64 [0, %0], [%k1, %axis]
-  %size = phi i64 [1, %0], [%size1, %axis]
-  %more = icmp slt i64 %k, %rank
-  br i1 %more, label %axis, label %done
-axis:
-  %a = getelementptr i64, ptr %shape, i64 %k
-  %n = load i64, ptr %a
-  %size1 = mul i64 %size, %n
-  %k1 = add i64 %k, 1
-  br label %axes
-done:
-  ret i64 %size
-}}
-
-; whether [first, last) meets none of the spans, which lie apart and in order: (start, stop)
-define i1 @apart(i64 %first, i64 %last, ptr %spans, i64 %count) {{
-  br label %search
-search:
-  %low = phi i64 [0, %0], [%low1, %look]
-  %high = phi i64 [%count, %0], [%high1, %look]
-  %open = icmp slt i64 %low, %high
-  br i1 %open, label %look, label %found
-look:
-  %sum = add i64 %low, %high
-  %middle = lshr i64 %sum, 1
-  %at = shl i64 %middle, 1
-  %p = getelementptr i64, ptr %spans, i64 %at
-  %start = load i64, ptr %p
-  %before = icmp ult i64 %start, %last
-  %after = add i64 %middle, 1
-  %low1 = select i1 %before, i64 %after, i64 %low
-  %high1 = select i1 %before, i64 %high, i64 %middle
-  br label %search
-found:
-  %none = icmp eq i64 %low, 0
-  br i1 %none, label %yes, label %one
-one:
-  %twice = shl i64 %low, 1
-  %odd = sub i64 %twice, 1
-  %q = getelementptr i64, ptr %spans, i64 %odd
-  %stop = load i64, ptr %q
-  %clear = icmp ule i64 %stop, %first
-  ret i1 %clear
-yes:
-  ret i1 true
-}}
 """
-
-# (list of w and slots by row, list of gradients, what is known) -> the first row that differs
-_GATHER = """define i64 @gather(ptr %kept, ptr %grads, ptr %known) {{
-  %w = alloca [5 x i64]
-  %x = alloca [5 x i64]
-  %n = load i64, ptr %known
-{known}
-  %gc = getelementptr i8, ptr %grads, i64 {count}
-  %given = load i64, ptr %gc
-  %kc = getelementptr i8, ptr %kept, i64 {count}
-  %held = load i64, ptr %kc
-  %holds = mul i64 %n, %width
-  %c1 = icmp eq i64 %given, %n
-  %c2 = icmp eq i64 %held, %holds
-  %counts = and i1 %c1, %c2
-  %gi = getelementptr i8, ptr %grads, i64 {list}
-  %g = load ptr, ptr %gi
-  %ki = getelementptr i8, ptr %kept, i64 {list}
-  %old = load ptr, ptr %ki
-  br i1 %counts, label %rows, label %none
-none:
-  ret i64 -1
-rows:
-  %k = phi i64 [0, %0], [%k1, %next]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %row, label %bad
-row:
-  %first = mul i64 %k, %width
-  %cell = mul i64 %k, %columns
-  %line = getelementptr i64, ptr %table, i64 %cell
-  br label %array
-array:
-  %j = phi i64 [0, %row], [%j1, %same]
-  %isw = icmp eq i64 %j, 0
-  %out = select i1 %isw, ptr %w, ptr %x
-  %at = add i64 %first, %j
-  %pp = getelementptr ptr, ptr %old, i64 %at
-  %p = load ptr, ptr %pp
-  %read = call i1 @header(ptr %p, ptr %out, ptr %context)
-  br i1 %read, label %isarray, label %bad
-isarray:
-  %skip = icmp ne i64 %j, 0
-  %one = zext i1 %skip to i64
-  %column = add i64 %j, %one
-  %dp = getelementptr i64, ptr %dtypes, i64 %column
-  %dtype = load i64, ptr %dp
-  %fits = call i1 @like(ptr %out, ptr %w, i64 %dtype, i64 3)
-  %ap = getelementptr i64, ptr %line, i64 %column
-  %was = load i64, ptr %ap
-  %is = load i64, ptr %out
-  %stays = icmp eq i64 %was, %is
-  %good = and i1 %fits, %stays
-  br i1 %good, label %same, label %bad
-same:
-  %j1 = add i64 %j, 1
-  %again = icmp slt i64 %j1, %width
-  br i1 %again, label %array, label %gradient
-gradient:
-  %size = call i64 @size(ptr %w)
-  %sp = getelementptr i64, ptr %sizes, i64 %k
-  %should = load i64, ptr %sp
-  %sized = icmp eq i64 %size, %should
-  %gp = getelementptr ptr, ptr %g, i64 %k
-  %go = load ptr, ptr %gp
-  br i1 %sized, label %look, label %bad
-look:
-  %reads = call i1 @header(ptr %go, ptr %x, ptr %context)
-  br i1 %reads, label %isgradient, label %bad
-isgradient:
-  %gdp = getelementptr i64, ptr %dtypes, i64 1
-  %gd = load i64, ptr %gdp
-  %alike = call i1 @like(ptr %x, ptr %w, i64 %gd, i64 1)
-  br i1 %alike, label %where, label %bad
-where:
-  %start = load i64, ptr %x
-  %bytes = mul i64 %size, %itemsize
-  %stop = add i64 %start, %bytes
-  %clear = call i1 @apart(i64 %start, i64 %stop, ptr %spans, i64 %count)
-  %line1 = getelementptr i64, ptr %line, i64 1
-  store i64 %start, ptr %line1
-  br i1 %clear, label %next, label %bad
-next:
-  %k1 = add i64 %k, 1
-  br label %rows
-bad:
-  ret i64 %k
-}}
-"""
-
-_KNOWN = "n width columns itemsize count context dtypes sizes table spans".split()
-_POINTERS = "context dtypes sizes table spans".split()
-
-
-def _assembly(header: str) -> str:
-    lines = []
-    for k, name in enumerate(_KNOWN[1:], 1):
-        kind = "ptr" if name in _POINTERS else "i64"
-        lines.append(f"  %{name}_ = getelementptr i64, ptr %known, i64 {k}")
-        lines.append(f"  %{name} = load {kind}, ptr %{name}_")
-    return (header + _LIKE + _GATHER).format(known="\n".join(lines), **_WHERE)
-
-
-@functools.cache
-def _numpy() -> tuple[Any, Any]:
-    from .engine import Code  # which loads LLVM
-
-    code = Code(_assembly(_NUMPY))
-    # the lock of the interpreter is held: nobody changes an array meanwhile
-    kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    return code, kind(code.address("gather"))
 
 
 def _at(address: int) -> int:
@@ -293,40 +181,36 @@ def are_known() -> bool:
     )
 
 
-def spans(arrays: Iterable[Array]) -> Array | None:
-    """The memory of contiguous arrays, (start, stop) in order; `None` if two of them share some."""
-    found = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays if a.nbytes]
-    each = np.array(sorted(found), np.uint64).reshape(-1, 2)
-    each[:, 1] += each[:, 0]
-    return None if (each[1:, 0] < each[:-1, 1]).any() else each
+@functools.cache
+def numpys() -> Reader | None:
+    """NumPy's arrays, where this Python and this NumPy have lists and arrays as they are read."""
+    context = (id(np.ndarray),)
+    return Reader(filled(_NUMPY), context, lambda a: id(a.dtype)) if are_known() else None
 
 
-class Addresses:
-    """The rows of a table of addresses, each w, g, slots, and what has not changed since."""
+def filled(assembly: str, **more: str) -> str:
+    return assembly.format(**_WHERE, **more)
 
-    def __init__(self, rows: Sequence[Sequence[Array]], table: Array, written: Array) -> None:
-        self._kept = [a for w, _, *slots in rows for a in (w, *slots)]
-        self._gather = _numpy()[1]
-        self._dtypes = [a.dtype for a in rows[0]]
-        self._held = {
-            "context": np.array([id(np.ndarray)]),
-            "dtypes": np.array([id(d) for d in self._dtypes]),
-            "sizes": np.array([w.size for w, *_ in rows]),
-            "table": table,
-            "spans": written,
-        }
-        numbers = {
-            "n": len(rows),
-            "width": len(rows[0]) - 1,
-            "columns": table.shape[1],
-            "itemsize": rows[0][1].itemsize,
-            "count": len(written),
-        }
-        at = {name: array.ctypes.data for name, array in self._held.items()}
-        self._known = np.array([{**numbers, **at}[name] for name in _KNOWN], np.uint64)
-        self._at = self._known.ctypes.data
-        self._count = len(rows)
 
-    def take(self, gradients: list[Any]) -> bool:
-        """Put the gradients' addresses into the table, unless an array is not as it should be."""
-        return bool(self._gather(self._kept, gradients, self._at) == self._count)
+@functools.cache
+def dlpacks(*types: type) -> Reader | None:
+    """Arrays of these types on the CPU, where the first has DLPack's table of C functions."""
+    capsule = getattr(types[0], "__dlpack_c_exchange_api__", None)
+    if capsule is None or not are_known():
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = pointer(capsule, b"dlpack_exchange_api")
+    version = ctypes.c_uint32.from_address(table).value
+    # version, an older table, three functions for tensors that are owned, then the one for others
+    function = _at(table + 8 * 5)
+    if version != 1 or not function:
+        return None
+    context = (function, id(types[0]), id(types[-1]))
+    return Reader(filled(_DLPACK), context, dlpack_dtype)
+
+
+def dlpack_dtype(x: Any) -> int:
+    """DLPack's dtype of a float array: code, bits, one lane."""
+    code = 4 if "bfloat16" in str(x.dtype) else 2
+    return int(code | 8 * x.itemsize << 8 | 1 << 16)

@@ -44,12 +44,16 @@ class Program:
         addresses: Sequence[Sequence[int]],
         sizes: tuple[int, ...],
         numbers: Sequence[tuple[Any, ...]],
+        others: int | None = None,
     ) -> Array:
-        """Run all rows: an address for each array, then the numbers. Returns sums by row."""
+        """Run all rows: an address for each array, then the numbers. Returns sums by row.
+
+        `others` is a framework's own number of threads.
+        """
         table = Table(self, sizes)
         table.addresses[:] = addresses
         table.numbers[:] = numbers
-        return table.run()
+        return table.run(others)
 
 
 _programs: "weakref.WeakValueDictionary[Kernel, Program]" = weakref.WeakValueDictionary()
@@ -79,10 +83,10 @@ class Table:
         tables = self.whole, self._work.items, self._sums
         self._share = functools.partial(program.function, *(a.ctypes.data for a in tables))
 
-    def run(self) -> Array:
+    def run(self, others: int | None = None) -> Array:
         """Run all rows; returns sums by row."""
         work = self._work
-        if work.elements < threads.SMALL or (n := threads.count()) < 2:
+        if work.elements < threads.SMALL or (n := threads.count(others)) < 2:
             self._share(0, len(work.items))
         else:
             threads.share(self._share, work.cuts(n))

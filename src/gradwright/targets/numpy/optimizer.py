@@ -28,12 +28,13 @@ from ...optimizer import (
 )
 from ...plan import Ready
 from ...rule import Rule
+from ..fused.headers import numpys
 from . import SPELLING, checkpoint, engines
 from .engines import Update
 from .op import meta
 from .parameters import Parameter, apart, are_groups, gradient, writable
 from .ready import prepared
-from .steady import Steady, steady
+from .steady import Brought, Steady, steady
 
 Array = np.ndarray[Any, Any]
 
@@ -207,19 +208,15 @@ class Optimizer:
         if self.steps < 2:  # a single step needs no preparation
             return None
         places = {id(p): k for k, p in enumerate(self._parameters)}
-        mine = [places[id(p)] for p, _ in live]
-        return steady(update, mine, [p.group for p, _ in live], len(self._parameters))
+        brought = [Brought(places[id(p)], p.group, (p.array, *p.slots.values())) for p, _ in live]
+        return steady(update.entries, update.kernels, brought, len(places), numpys(), RUNNER)
 
     def _again(self, leaves: list[Any]) -> bool:
         """Step as the last time, by one call, if only numbers and gradients have changed since."""
         if self._steady is None or is_eager():
             return False
-
-        def entry(k: int, g: Array) -> Entry:
-            return self._entry(self._parameters[k], g, {})
-
         with np.errstate(all="ignore"):
-            if not self._steady.step(leaves, entry, RUNNER, self.steps, self._seed):
+            if not self._steady.step(leaves, _Source(self), RUNNER, self.steps, self._seed):
                 return False
         for p in [self._parameters[k] for k in self._steady.places]:
             p.steps += 1
@@ -459,6 +456,22 @@ class Optimizer:
         """Read weights and state that `save` wrote; on an error nothing is changed."""
         state, weights = checkpoint.read(path)
         self._take(state, weights, strict)
+
+
+class _Source:
+    """What is known of the parameters of an optimizer, by place."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._of = optimizer
+
+    def values(self, k: int) -> Mapping[str, Any]:
+        return self._of._of_group(self._of._parameters[k])
+
+    def steps(self, k: int) -> int:
+        return self._of._parameters[k].steps
+
+    def entry(self, k: int, g: Array) -> Entry:
+        return self._of._entry(self._of._parameters[k], g, {})
 
 
 def bind(rule: Rule[Any]) -> type[Optimizer]:

@@ -32,10 +32,16 @@ class Prepared(NamedTuple):
         seed: int,
     ) -> Any:
         """The new w and slots; ``None`` if more than numbers is different now."""
-        values = [keywords[name] for name in self.keywords]
-        if self.final is None or any(type(v) is not float for v in values):
+        if self.final is None or (read := self.read(keywords, steps, seed)) is None:
             return None
-        return self.final(*arrays, identity, *self.numbers(*values, steps + 1, seed))
+        return self.final(*arrays, identity, *read)
+
+    def read(self, keywords: Mapping[str, Any], steps: int, seed: int) -> Any:
+        """The numbers that the last part reads; ``None`` if a keyword is no float."""
+        values = [keywords[name] for name in self.keywords]
+        if {*map(type, values)} - {float}:
+            return None
+        return self.numbers(*values, steps + 1, seed)
 
     def __call__(self, e: Entry, seed: int, known: dict[Any, Any]) -> Ready | None:
         """All but the last part of a step; ``None`` if more than numbers is different now.
