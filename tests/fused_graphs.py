@@ -6,7 +6,6 @@ import mmap
 import numpy as np
 
 from gradwright.graph import Graph
-from gradwright.targets.fused.kernel import build
 from gradwright.targets.fused.program import Program
 from gradwright.trace.tracer import Tracer, cast, node
 
@@ -33,7 +32,7 @@ def run(program, *arrays, numbers=(), outs=None):
 
 
 def fused(graph):
-    return Program(build(graph, "f"))
+    return Program(graph, "f")
 
 
 class Guarded:

@@ -74,16 +74,16 @@ def looked(monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The tables that were run on tensors, and the number of threads that torch has."""
+    """The programs that were run on tensors, and the number of threads that torch has."""
     found = []
-    run = program.Table.run
+    over = program.Program.over
 
-    def noted(table, others=None):
+    def noted(self, rows, work, others=None):
         if others is not None:
-            found.append((table, others))
-        return run(table, others)
+            found.append((self, others))
+        return over(self, rows, work, others)
 
-    monkeypatch.setattr(program.Table, "run", noted)
+    monkeypatch.setattr(program.Program, "over", noted)
     return found
 
 
@@ -95,7 +95,9 @@ def test_one_call_for_all_tensors(looked, ran):
         pair.step()
     assert not looked
     assert len(ran) == 3 and len({id(t) for t, _ in ran}) == 1
-    assert ran[0][0].program.width == 4 + 3  # reads w, g, m, v; writes w, m, v
+    assert (
+        len(ran[0][0].kernel.arrays) == 4 and len(ran[0][0].kernel.outputs) == 3
+    )  # reads w, g, m, v; writes w, m, v
 
 
 def test_it_says_that_tensors_were_changed():

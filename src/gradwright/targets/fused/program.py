@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...graph import Graph
 from . import threads
-from .engine import Code
+from .engine import code
 from .kernel import ITEM, Kernel, build
 
 Array = np.ndarray[Any, Any]
@@ -21,21 +20,21 @@ _TYPE = ctypes.CFUNCTYPE(
 
 
 class Program:
-    """Machine code for one graph. `run` and tables trust the addresses that they are given."""
+    """Machine code for one graph. It trusts the addresses that it is given."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self._code = Code(kernel.assembly)
-        self.function = _TYPE(self._code.address(kernel.name))
-        self.reads = [np.dtype(dtype) for _, dtype in kernel.arrays]
-        self.width = len(kernel.arrays) + len(kernel.outputs)  # addresses of a row
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.kernel: Kernel = build(graph, name)
+        self.code = code(self.kernel.assembly)
+        self._function = _TYPE(self.code.address(name))
+        self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
+        fields = [(f"n{k}", dtype) for k, (_, dtype) in enumerate(self.kernel.numbers)]
         # the numbers of a row as the kernel reads them: 8 bytes each
         self.row = np.dtype(
             {
-                "names": [f"n{k}" for k in range(len(kernel.numbers))],
-                "formats": [dtype for _, dtype in kernel.numbers],
-                "offsets": [8 * k for k in range(len(kernel.numbers))],
-                "itemsize": 8 * max(1, len(kernel.numbers)),
+                "names": [name for name, _ in fields],
+                "formats": [dtype for _, dtype in fields],
+                "offsets": [8 * k for k in range(len(fields))],
+                "itemsize": 8 * max(1, len(fields)),
             }
         )
 
@@ -50,52 +49,32 @@ class Program:
 
         `others` is a framework's own number of threads.
         """
-        table = Table(self, sizes)
-        table.addresses[:] = addresses
-        table.numbers[:] = numbers
-        return table.run(others)
+        work = work_of(sizes)
+        cells = np.array(numbers, self.row)
+        table = np.empty((len(sizes), len(addresses[0]) + 1), np.uint64)
+        table[:, :-1] = addresses
+        first = cells.ctypes.data
+        table[:, -1] = range(first, first + cells.nbytes, self.row.itemsize)
+        partial = self.over(table, work, others)
+        return np.add.reduceat(partial, work.starts, axis=0) if self.kernel.sums else partial
 
-
-_programs: "weakref.WeakValueDictionary[Kernel, Program]" = weakref.WeakValueDictionary()
-
-
-def program(graph: Graph, name: str) -> Program:
-    """The machine code of a graph; graphs that are the same loop, of any rank, have one."""
-    kernel = build(graph, name)
-    found = _programs.get(kernel)
-    if found is None:
-        found = _programs[kernel] = Program(kernel)
-    return found
-
-
-class Table:
-    """What one call of a program reads: addresses and numbers, a row for each parameter."""
-
-    def __init__(self, program: Program, sizes: tuple[int, ...]) -> None:
-        self.program = program
-        self.numbers = np.zeros(len(sizes), program.row)
-        self.whole = np.empty((len(sizes), program.width + 1), np.uint64)
-        self.addresses = self.whole[:, :-1]
-        first, step = self.numbers.ctypes.data, program.row.itemsize
-        self.whole[:, -1] = range(first, first + len(sizes) * step, step)
-        self._work = _work(sizes)
-        self._sums = np.zeros((len(self._work.items), program.kernel.sums))
-        tables = self.whole, self._work.items, self._sums
-        self._share = functools.partial(program.function, *(a.ctypes.data for a in tables))
-
-    def run(self, others: int | None = None) -> Array:
-        """Run all rows; returns sums by row."""
-        work = self._work
+    def over(self, table: Array, work: "Work", others: int | None = None) -> Array:
+        """Do the work on the arrays of a table. Returns sums by item."""
+        partial = np.empty((len(work.items) if self.kernel.sums else 0, self.kernel.sums))
+        sums = partial.__array_interface__["data"][0] if self.kernel.sums else None
+        rows = table.__array_interface__["data"][0]
         if work.elements < threads.SMALL or (n := threads.count(others)) < 2:
-            self._share(0, len(work.items))
-        else:
-            threads.share(self._share, work.cuts(n))
-        if not self.program.kernel.sums:
-            return self._sums
-        return np.add.reduceat(self._sums, work.starts, axis=0)
+            self._function(rows, work.address, sums, 0, len(work.items))
+            return partial
+
+        def share(start: int, stop: int) -> None:
+            self._function(rows, work.address, sums, start, stop)
+
+        threads.share(share, work.cuts(n))
+        return partial
 
 
-class _Work:
+class Work:
     """Fixed items of work for rows of these sizes."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
@@ -105,6 +84,7 @@ class _Work:
             for first in range(0, max(size, 1), ITEM)
         ]
         self.items = np.array(items, np.int64).reshape(-1, 3)
+        self.address = self.items.__array_interface__["data"][0]
         self.elements = sum(sizes)
         self.starts = np.searchsorted(self.items[:, 0], np.arange(len(sizes)))
         self._done = np.concatenate([[0], np.cumsum(self.items[:, 2])])
@@ -116,5 +96,5 @@ class _Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _work(sizes: tuple[int, ...]) -> _Work:
-    return _Work(sizes)
+def work_of(sizes: tuple[int, ...]) -> Work:
+    return Work(sizes)

@@ -22,9 +22,9 @@ def program(graph: Graph, name: str) -> Any:
     """The kernel of a graph, made once; `None` if it is not one elementwise loop."""
     made = graph.programs
     if "fused" not in made:
-        from .program import program as compiled  # which loads LLVM
+        from .program import Program  # which loads LLVM
 
-        made["fused"] = None if unfusable(graph) else compiled(graph, name)
+        made["fused"] = None if unfusable(graph) else Program(graph, name)
     return made["fused"]
 
 

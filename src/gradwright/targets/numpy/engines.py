@@ -78,7 +78,7 @@ def kernels(
     found: dict[Any, tuple[list[int], list[Ready]]] = {}
     for k, program in chosen.items():
         names = tuple(readies[k].part.plan.final.records)
-        places, mine = found.setdefault((program, names), ([], []))
+        places, mine = found.setdefault((program.code, names), ([], []))
         places.append(k)
         mine.append(_apart(readies[k], 2 + len(entries[k].slots), shared[k]))
     return list(found.values())

@@ -177,7 +177,7 @@ def _called(
     reader: Reader,
     runner: Runner,
 ) -> Called:
-    from ..fused.program import Table  # which loads LLVM
+    from ..fused.table import Table  # which loads LLVM
 
     arrays = [r.part.arrays for r in readies]
     table = Table(readies[0].part.plan.final.programs["fused"], tuple([a[0].size for a in arrays]))
