@@ -93,6 +93,23 @@ def flatten_like(spec: Any, tree: Any, mismatch: Callable[[str], Exception]) -> 
     ]
 
 
+def flat_reader(spec: Any) -> Callable[[Any], list[Any] | None]:
+    """How to flatten one container of leaves at once; `None` for trees that it does not fit."""
+    kind, keys, specs = (None, (), ("-",)) if isinstance(spec, str) else spec
+    if set(specs) != {"*"} or kind not in (list, dict):
+        return lambda tree: None
+
+    def items(tree: Any) -> list[Any] | None:
+        if type(tree) is not kind or len(tree) != len(keys):
+            return None
+        if kind is list:
+            return list(tree)
+        return [tree[key] for key in keys] if tree.keys() == wanted else None
+
+    wanted = dict.fromkeys(keys).keys()
+    return items
+
+
 def _wanted(kind: Any, keys: Sequence[Any]) -> str:
     if issubclass(kind, dict):
         return f"a dict with keys {list(keys)}"

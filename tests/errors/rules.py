@@ -197,7 +197,7 @@ CASES = [
          "precision='nearest'"),
     case(lambda: rules.sgd.options(engine="fused").numpy(np.ones((), F4)).step(np.ones((), F4)),
          'sgd with engine="fused" cannot update w: its update is not one loop over the elements',
-         'engine="auto", which lets NumPy do'),
+         'engine="auto", which lets the array library do'),
     case(lambda: made(rules.wrap, low=1.0, high=0.0).step(V),
          "wrap: the domain [low, high) is empty, with low=1.0 and high=0.0", "low < high"),
     case(lambda: pickle.dumps(gw.rule(lambda w, g: w)),

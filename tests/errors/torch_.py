@@ -167,4 +167,6 @@ CASES = [
          "the state has the slots ['n'] for 0, here it has ['m']", "the same rule"),
     case(lambda: loaded(stepped(rules.momentum), stepped(rules.momentum).state_dict(), wide_slot),
          "the state has m of 0 as torch.float64(3,), here it is torch.float32(3,)", "the same par"),
+    case(lambda: stepped(rules.sgd.options(engine="fused"), [parameter(device="meta")]),
+         'sgd with engine="fused" cannot update 0: a tensor on meta', "lets the array library do"),
 ]  # fmt: skip

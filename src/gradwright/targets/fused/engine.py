@@ -1,6 +1,7 @@
 """LLVM's assembly to machine code, in this process, through llvmlite alone."""
 
 import functools
+import weakref
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -22,6 +23,17 @@ def _initialize() -> None:
 
 def host() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+_known: "weakref.WeakValueDictionary[str, Code]" = weakref.WeakValueDictionary()
+
+
+def code(assembly: str) -> "Code":
+    """The machine code of a module: one, however often it is asked for (by graphs of any rank)."""
+    found = _known.get(assembly)
+    if found is None:
+        found = _known[assembly] = Code(assembly)
+    return found
 
 
 class Code:

@@ -28,15 +28,15 @@ class Program:
         reads: Mapping[int, str] | None = None,
         writes: Sequence[str] | None = None,
     ) -> None:
-        from .engine import Code  # which loads LLVM
+        from .engine import code  # which loads LLVM
 
         self.kernel: Kernel = build(graph, name, reads, writes)
-        self._code = Code(self.kernel.assembly)
-        self._function = _TYPE(self._code.address(name))
+        self.code = code(self.kernel.assembly)
+        self._function = _TYPE(self.code.address(name))
         self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
         fields = [(f"n{k}", dtype) for k, (_, dtype) in enumerate(self.kernel.numbers)]
         # the numbers of a row as the kernel reads them: 8 bytes each
-        self._row = np.dtype(
+        self.row = np.dtype(
             {
                 "names": [name for name, _ in fields],
                 "formats": [dtype for _, dtype in fields],
@@ -50,23 +50,27 @@ class Program:
         addresses: Sequence[Sequence[int]],
         sizes: tuple[int, ...],
         numbers: Sequence[tuple[Any, ...]],
+        others: int | None = None,
     ) -> Array:
-        """Run all rows: an address for each array, then the numbers. Returns sums by row."""
+        """Run all rows: an address for each array, then the numbers. Returns sums by row.
+
+        `others` is a framework's own number of threads.
+        """
         work = work_of(sizes)
-        cells = np.array(numbers, self._row)
+        cells = np.array(numbers, self.row)
         table = np.empty((len(sizes), len(addresses[0]) + 1), np.uint64)
         table[:, :-1] = addresses
         first = cells.ctypes.data
-        table[:, -1] = range(first, first + cells.nbytes, self._row.itemsize)
-        partial = self.over(table, work)
+        table[:, -1] = range(first, first + cells.nbytes, self.row.itemsize)
+        partial = self.over(table, work, others)
         return np.add.reduceat(partial, work.starts, axis=0) if self.kernel.sums else partial
 
-    def over(self, rows: bytes | Array, work: "Work") -> Array:
+    def over(self, rows: bytes | Array, work: "Work", others: int | None = None) -> Array:
         """Do the work on the arrays of a table. Returns sums by item."""
         table = rows if isinstance(rows, bytes) else rows.__array_interface__["data"][0]
         partial = np.empty((len(work.items) if self.kernel.sums else 0, self.kernel.sums))
         sums = partial.__array_interface__["data"][0] if self.kernel.sums else None
-        if work.elements < threads.SMALL or (n := threads.count()) < 2:
+        if work.elements < threads.SMALL or (n := threads.count(others)) < 2:
             self._function(table, work.address, sums, 0, len(work.items))
             return partial
 

@@ -12,14 +12,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 SMALL = 500_000  # elements below which waking a thread costs more than it saves
 
 
-def count() -> int:
+def count(others: int | None = None) -> int:
     """How many threads work, the caller's included.
 
-    ``GRADWRIGHT_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the processors this process may use.
+    ``GRADWRIGHT_NUM_THREADS``, else as many as the framework has whose arrays these are (`others`),
+    else ``OMP_NUM_THREADS``, else the processors that this process may use.
     """
     for name in ("GRADWRIGHT_NUM_THREADS", "OMP_NUM_THREADS"):
         if (asked := os.environ.get(name, "")).isdigit():
             return max(1, int(asked))
+        if others is not None:
+            return others
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

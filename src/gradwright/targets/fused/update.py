@@ -32,22 +32,34 @@ def program(graph: Graph, name: str) -> Any:
 _WORTH = 150_000
 
 
-def is_worth_it(ready: Ready) -> bool:
-    """Whether a kernel is likely faster than NumPy's operations."""
-    final = ready.part.plan.final
+def worth_it(readies: Sequence[Ready]) -> bool:
+    """Whether one kernel for all of them is likely faster than NumPy's operations."""
+    work: float = 0
+    for r in readies:
+        work += _passes(r.part.plan.final) * (1000 + r.part.arrays[0].size)
+    return work > _WORTH
+
+
+def _passes(final: Graph) -> int:
     if "cost" not in final.programs:
         final.programs["cost"] = cost(final)
-    return bool(final.programs["cost"] * (1000 + ready.part.arrays[0].size) > _WORTH)
+    return int(final.programs["cost"])
+
+
+def refused(final: Graph) -> str | None:
+    """Why there is no kernel for the last part of a step, or `None`."""
+    if program(final, "update") is None:
+        return f"its update is not one loop over the elements: {unfusable(final)}"
+    return None
 
 
 def misfit(ready: Ready) -> str | None:
     """Why a parameter's arrays cannot be handed to a kernel as they are, or `None`."""
     arrays, final = ready.part.arrays, ready.part.plan.final
-    kernel = program(final, "update")
-    if kernel is None:
-        return f"its update is not one loop over the elements: {unfusable(final)}"
+    if reason := refused(final):
+        return reason
     shape = arrays[0].shape
-    for array, dtype in zip(arrays, kernel.reads, strict=True):
+    for array, dtype in zip(arrays, program(final, "update").reads, strict=True):
         if array.shape != shape:
             return "arrays of several shapes"
         if array.flags.num & _IN_ROWS_ALIGNED != _IN_ROWS_ALIGNED:
@@ -57,7 +69,7 @@ def misfit(ready: Ready) -> str | None:
     return None
 
 
-def write(readies: Sequence[Ready], slots: int) -> list[list[Array]]:
+def write(readies: Sequence[Ready], slots: int, others: int | None = None) -> list[list[Array]]:
     """Update w and the slots of parameters of one plan in place; returns what is recorded."""
     kernel = program(readies[0].part.plan.final, "update")
     records, rows = [], []
@@ -69,7 +81,7 @@ def write(readies: Sequence[Ready], slots: int) -> list[list[Array]]:
         rows.append([*read, *written, *(a.__array_interface__["data"][0] for a in kept)])
         records.append(_in_place(kernel, r, kept, 1 + slots))
     numbers = [(r.part.identity, *r.read) for r in readies]
-    kernel.run(rows, tuple(r.part.arrays[0].size for r in readies), numbers)
+    kernel.run(rows, tuple(r.part.arrays[0].size for r in readies), numbers, others)
     return records
 
 

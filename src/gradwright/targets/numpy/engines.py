@@ -1,8 +1,8 @@
 """How new values are computed and written: by NumPy's operations, or by one kernel in place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..fused import update as fused
 
 Array = np.ndarray[Any, Any]
 Records = dict[str, Any]
+Kernels: TypeAlias = Sequence[tuple[list[int], list[Ready]]]  # the parameters of each program
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Update:
 
     entries: Sequence[Entry]
     results: Mapping[int, Result]  # by NumPy: new arrays
-    kernels: Sequence[tuple[list[int], list[Ready]]]  # by machine code: the parameters of a plan
+    kernels: Kernels  # by machine code
 
     def write(self) -> list[Records]:
         records: list[Records] = [{} for _ in self.entries]
@@ -30,12 +31,23 @@ class Update:
             for array, value in zip(old, result.values, strict=False):
                 np.copyto(array, value)
             records[k] = dict(zip(result.records, result.values[len(old) :], strict=True))
-        for places, readies in self.kernels:
-            names = readies[0].part.plan.final.records
-            slots = len(self.entries[places[0]].slots)
-            for k, kept in zip(places, fused.write(readies, slots), strict=True):
-                records[k] = dict(zip(names, kept, strict=True))
+        for k, found in run(self.entries, self.kernels):
+            records[k] = found
         return records
+
+
+def run(
+    entries: Sequence[Entry], kernels: Kernels, others: int | None = None
+) -> Iterator[tuple[int, Records]]:
+    """Update what kernels update, in place; gives what each parameter records.
+
+    `others` is a framework's own number of threads.
+    """
+    for places, readies in kernels:
+        names = readies[0].part.plan.final.records
+        slots = len(entries[places[0]].slots)
+        for k, kept in zip(places, fused.write(readies, slots, others), strict=True):
+            yield k, dict(zip(names, kept, strict=True))
 
 
 def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
@@ -48,45 +60,58 @@ def computed(entries: Sequence[Entry], results: Sequence[Result]) -> Update:
 def update(entries: Sequence[Entry], readies: Sequence[Ready], runner: Runner) -> Update:
     """Choose for each parameter what updates it, and compute all that can fail."""
     rest: dict[int, Result] = {}
-    chosen: list[int] = []
+    chosen = by_kernel(entries, readies)
     for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
-        if by_kernel(entry, ready):
-            chosen.append(k)
-        else:
+        if k not in chosen:
             rest[k] = result = finish(ready, runner.run)
             check_shapes(entry.name, entry.rule, [entry.w, *entry.slots], result)
-    return Update(entries, rest, _kernels(entries, readies, chosen))
+    return Update(entries, rest, kernels(entries, readies, chosen))
 
 
-def _kernels(
-    entries: Sequence[Entry], readies: Sequence[Ready], chosen: Sequence[int]
-) -> list[tuple[list[int], list[Ready]]]:
-    """The chosen parameters by plan: those of one plan are updated by one call."""
+def kernels(
+    entries: Sequence[Entry], readies: Sequence[Ready], chosen: Mapping[int, Any]
+) -> Kernels:
+    """The chosen parameters by program: those of one program are updated by one call."""
     if not chosen:
         return []
     shared = _sharing(entries)
-    found: dict[int, tuple[list[int], list[Ready]]] = {}
-    for k in chosen:
-        places, mine = found.setdefault(id(readies[k].part.plan), ([], []))
+    found: dict[Any, tuple[list[int], list[Ready]]] = {}
+    for k, program in chosen.items():
+        names = tuple(readies[k].part.plan.final.records)
+        places, mine = found.setdefault((program.code, names), ([], []))
         places.append(k)
         mine.append(_apart(readies[k], 2 + len(entries[k].slots), shared[k]))
     return list(found.values())
 
 
-def by_kernel(entry: Entry, ready: Ready) -> bool:
-    """Whether a parameter is updated by machine code, as its rule's `engine` asks."""
-    engine = entry.rule.settings.engine
-    if engine == "numpy":
-        return False
-    if engine == "auto" and not fused.is_worth_it(ready):
-        return False
-    reason = fused.misfit(ready)
-    if reason is not None and engine == "fused":
-        raise SignatureError(
-            f'{entry.rule.name} with engine="fused" cannot update {entry.name}: {reason}',
-            'engine="auto", which lets NumPy do what is not one loop over the elements',
-        )
-    return reason is None
+def by_kernel(
+    entries: Sequence[Entry], readies: Sequence[Ready], always: bool = False
+) -> dict[int, Any]:
+    """Which parameters are updated by machine code, as their rules' `engine` asks, and by which.
+
+    `always` says that nothing is so small that it is faster without.
+    """
+    auto = [r for e, r in zip(entries, readies, strict=True) if e.rule.settings.engine == "auto"]
+    worth_it = always or fused.worth_it(auto)
+    found = {}
+    for k, (entry, ready) in enumerate(zip(entries, readies, strict=True)):
+        engine = entry.rule.settings.engine
+        if engine == "numpy" or (engine == "auto" and not worth_it):
+            continue
+        reason = fused.misfit(ready)
+        if reason is None:
+            found[k] = fused.program(ready.part.plan.final, "update")
+        elif engine == "fused":
+            raise unfit(entry, reason)
+    return found
+
+
+def unfit(entry: Entry, reason: str) -> SignatureError:
+    """That a kernel was asked for, and why there is none."""
+    return SignatureError(
+        f'{entry.rule.name} with engine="fused" cannot update {entry.name}: {reason}',
+        'engine="auto", which lets the array library do what is not one loop over the elements',
+    )
 
 
 def _apart(ready: Ready, kept: int, shared: bool) -> Ready:

@@ -5,7 +5,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,11 +28,13 @@ from ...optimizer import (
 )
 from ...plan import Ready
 from ...rule import Rule
-from ...trace.tracer import is_float
+from ..fused.headers import numpys
 from . import SPELLING, checkpoint, engines
 from .engines import Update
 from .op import meta
-from .ready import Prepared, prepared
+from .parameters import Parameter, apart, are_groups, gradient, writable
+from .ready import prepared
+from .steady import Brought, Steady, steady
 
 Array = np.ndarray[Any, Any]
 
@@ -66,28 +68,6 @@ RUNNER = Runner(
 )
 
 
-@dataclass(eq=False)
-class Parameter:
-    """One array that is optimized, with all that belongs to it."""
-
-    name: str
-    array: Array
-    identity: int
-    rule: Rule[Any]
-    group: int
-    steps: int = 0
-    slots: dict[str, Array] = field(default_factory=dict)
-    summed: Array | None = None  # gradients so far, under accumulate
-    prepared: Prepared | None = None
-
-    def take(self, entry: Mapping[str, Any]) -> None:
-        """Take over what a state has for this parameter."""
-        self.identity, self.steps = int(entry["identity"]), int(entry["steps"])
-        for slot, value in entry["slots"].items():
-            np.copyto(self.slots[slot], value)
-        self.summed = None if entry["summed"] is None else np.array(entry["summed"])
-
-
 _PARAMS = frozenset({"params"})  # what a group has beside keywords of the rule
 Live: TypeAlias = Sequence[tuple[Parameter, Array]]
 
@@ -116,8 +96,9 @@ class Optimizer:
         self._known = {*_PARAMS, *preset.hyperparams}  # keys of a group that need no second look
         self._micro = 0
         self._swapped: str | None = None
+        self._steady: Steady | None = None
         self._recorded: dict[str, Any] = {}
-        self._grouped = _are_groups(params)
+        self._grouped = are_groups(params)
         for group in params if self._grouped else [{"params": params}]:
             self.add_param_group(group)
 
@@ -126,7 +107,7 @@ class Optimizer:
         for value in (*self._preset.hyperparams.values(), *(p.prepared for p in self._parameters)):
             memo[id(value)] = value
         made = memo[id(self)] = type(self).__new__(type(self))
-        vars(made).update(copy.deepcopy(vars(self), memo))
+        vars(made).update(copy.deepcopy({**vars(self), "_steady": None}, memo))
         return made
 
     # --- parameters ---
@@ -144,16 +125,19 @@ class Optimizer:
             taken = any(p.name == name for p in self._parameters)
             if self.param_groups and (self._grouped or taken):
                 name = f"{at}.{name}"
-            array = _writable(leaf, name)
-            _apart(array, name, [*self._parameters, *new])
+            array = writable(leaf, name)
+            apart(array, name, [*self._parameters, *new])
             rule = self._preset.assign(name)
             parameter = Parameter(name, array, first + k, rule, at)
             starts = self._preset.given_to(rule, own)
             for slot in rule.own_slots:
                 parameter.slots[slot] = initial(starts.get(slot, rule.initial(slot)), array)
             new.append(parameter)
+        self._steady = None
         self.param_groups.append({"params": leaves, **self._preset.hyperparams, **own})
         self._specs.append(spec)
+        alone = not self._grouped and len(self._specs) == 1
+        self._read = tree.flat_reader(spec) if alone else None
         self._parameters += new
 
     # --- stepping ---
@@ -169,49 +153,76 @@ class Optimizer:
         for group in self.param_groups:
             if not group.keys() <= self._known:
                 self._preset.check_names(group.keys() - _PARAMS)
-        gradients = self._matched(grads)
-        if self._preset.settings.skip_nonfinite and not all(
-            np.isfinite(g).all() for g in gradients if g is not None
-        ):
+        settings = self._preset.settings
+        simple = not settings.skip_nonfinite and settings.accumulate == 1
+        if simple and not now and self._steady and self._again(self._leaves(grads)):
             return
-        if self._preset.settings.accumulate > 1:
-            total = self._accumulated(gradients)
-            if total is None:
-                return
-            gradients = total
-        self._update(gradients, now)
-        if self._preset.settings.accumulate > 1:
+        gradients = self._matched(self._flat(grads, "grads"))
+        if simple:
+            self._update(gradients, now)
+        elif (gathered := self._gathered(gradients)) is not None:
+            if now or not self._again(gathered):
+                self._update(gathered, now)
             self._micro = 0
             for parameter in self._parameters:
                 parameter.summed = None
+
+    def _gathered(self, gradients: list[Array | None]) -> list[Array | None] | None:
+        """What is stepped with, if anything: finite gradients, the mean of enough of them."""
+        settings = self._preset.settings
+        if settings.skip_nonfinite and not all(
+            np.isfinite(g).all() for g in gradients if g is not None
+        ):
+            return None
+        return self._accumulated(gradients) if settings.accumulate > 1 else gradients
+
+    def _leaves(self, grads: Any) -> list[Any]:
+        """The leaves of the gradients; whether they are arrays is seen later."""
+        found = None if self._read is None else self._read(grads)
+        return self._flat(grads, "grads") if found is None else found
 
     def _update(self, gradients: Sequence[Array | None], now: Mapping[str, Any]) -> None:
         if not now and not is_eager() and self._by_numpy(gradients):
             return
         live = [(p, g) for p, g in zip(self._parameters, gradients, strict=True) if g is not None]
         values = {k: self._each(k, v) for k, v in now.items()}
-        entries = [
-            Entry(
-                p.rule,
-                p.name,
-                p.array,
-                g,
-                list(p.slots.values()),
-                p.identity,
-                p.steps,
-                self._of_group(p),
-                self._preset.given_to(p.rule, {k: v[id(p)] for k, v in values.items()}),
-            )
-            for p, g in live
-        ]
+        entries = [self._entry(p, g, {k: v[id(p)] for k, v in values.items()}) for p, g in live]
         with np.errstate(all="ignore"):
-            records = self._ready(live, entries, now).write()
+            update = self._ready(live, entries, now)
+            records = update.write()
         self._recorded = {}
         for (p, _), found in zip(live, records, strict=True):
             p.steps += 1
             for name, value in found.items():
                 self._recorded.setdefault(name, {})[id(p)] = value
         self.steps += 1
+        self._steady = None if now or is_eager() else self._after(live, update)
+
+    def _entry(self, p: Parameter, g: Array, now: Mapping[str, Any]) -> Entry:
+        slots, given = list(p.slots.values()), self._preset.given_to(p.rule, now)
+        values = self._of_group(p)
+        return Entry(p.rule, p.name, p.array, g, slots, p.identity, p.steps, values, given)
+
+    def _after(self, live: Live, update: Update) -> Steady | None:
+        """How to take the next steps, if only numbers and gradients will be others."""
+        if self.steps < 2:  # a single step needs no preparation
+            return None
+        places = {id(p): k for k, p in enumerate(self._parameters)}
+        brought = [Brought(places[id(p)], p.group, (p.array, *p.slots.values())) for p, _ in live]
+        return steady(update.entries, update.kernels, brought, len(places), numpys(), RUNNER)
+
+    def _again(self, leaves: list[Any]) -> bool:
+        """Step as the last time, by one call, if only numbers and gradients have changed since."""
+        if self._steady is None or is_eager():
+            return False
+        with np.errstate(all="ignore"):
+            if not self._steady.step(leaves, _Source(self), RUNNER, self.steps, self._seed):
+                return False
+        for p in [self._parameters[k] for k in self._steady.places]:
+            p.steps += 1
+        self._recorded = {}
+        self.steps += 1
+        return True
 
     def _by_numpy(self, gradients: Sequence[Array | None]) -> bool:
         """Step as an earlier step prepared it, by NumPy, if only numbers have changed since."""
@@ -248,9 +259,9 @@ class Optimizer:
             if readies is None:
                 readies, shared = prepare(entries, self.steps, self._seed, self._shared, RUNNER)
             found = engines.update(entries, readies, RUNNER)
-            for (p, _), e in zip(live, entries, strict=True):
+            for k, ((p, _), e) in enumerate(zip(live, entries, strict=True)):
                 if p.prepared is None or not p.prepared.is_for(e.rule, e.g):
-                    p.prepared = prepared(e, RUNNER)
+                    p.prepared = prepared(e, RUNNER, k in found.results)
         self._shared = {k: float(v) for k, v in shared.items()}
         return found
 
@@ -318,10 +329,9 @@ class Optimizer:
             for leaf in tree.flatten_like(spec, value, mismatch)
         ]
 
-    def _matched(self, grads: Any) -> list[Array | None]:
-        leaves = self._flat(grads, "grads")
+    def _matched(self, leaves: Sequence[Any]) -> list[Array | None]:
         return [
-            None if g is None else _gradient(g, p)
+            None if g is None else gradient(g, p)
             for g, p in zip(leaves, self._parameters, strict=True)
         ]
 
@@ -398,6 +408,7 @@ class Optimizer:
             if p.name in saved:
                 self._check_fit(p, saved[p.name], weights.get(p.name, p.array))
         self._missing(saved, strict)
+        self._steady = None  # it has their identities
         unused = itertools.count(1 + max((e["identity"] for e in saved.values()), default=-1))
         for p in self._parameters:
             if p.name in saved:
@@ -448,75 +459,22 @@ class Optimizer:
         self._take(state, weights, strict)
 
 
+class _Source:
+    """What is known of the parameters of an optimizer, by place."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._of = optimizer
+
+    def values(self, k: int) -> Mapping[str, Any]:
+        return self._of._of_group(self._of._parameters[k])
+
+    def steps(self, k: int) -> int:
+        return self._of._parameters[k].steps
+
+    def entry(self, k: int, g: Array) -> Entry:
+        return self._of._entry(self._of._parameters[k], g, {})
+
+
 def bind(rule: Rule[Any]) -> type[Optimizer]:
     """The optimizer class of a rule."""
     return type(rule.name, (Optimizer,), {"rule": rule, "__doc__": rule.__doc__})
-
-
-def _are_groups(params: Any) -> bool:
-    return (
-        isinstance(params, (list, tuple))
-        and bool(params)
-        and all(isinstance(g, dict) and "params" in g for g in params)
-    )
-
-
-def _writable(leaf: Any, name: str) -> Array:
-    if not _is_plain(leaf):
-        raise StateError(
-            f"the parameter {name} is a {type(leaf).__name__}", "a NumPy array of floats"
-        )
-    if not is_float(leaf.dtype.name):
-        raise StateError(f"the parameter {name} is {leaf.dtype}", "float32 or float64")
-    if not leaf.flags.writeable:
-        raise StateError(f"the parameter {name} is read-only", "a copy: np.array(w)")
-    if _overlaps_itself(leaf):
-        raise StateError(
-            f"the parameter {name} is a view whose elements share memory (broadcast, or windows)",
-            "a copy: np.array(w)",
-        )
-    found: Array = leaf
-    return found
-
-
-def _is_plain(x: Any) -> bool:
-    """Whether x is an array whose arithmetic is NumPy's own: no masked array, no np.matrix."""
-    return type(x) in (np.ndarray, np.memmap) or isinstance(x, np.generic)
-
-
-def _overlaps_itself(x: Array) -> bool:
-    """Whether an axis steps less far than the axes inside it reach."""
-    reach = x.itemsize
-    for stride, size in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
-        if size > 1 and stride < reach:
-            return x.size > 0
-        reach += stride * (size - 1)
-    return False
-
-
-def _apart(array: Array, name: str, others: Sequence[Parameter]) -> None:
-    for other in others:
-        if other.name == name:
-            raise StateError(
-                f"two parameters have the name {name}", "keys that make different names"
-            )
-        if np.may_share_memory(array, other.array) and np.shares_memory(array, other.array):
-            raise StateError(
-                f"the parameters {other.name} and {name} share memory: it would be updated twice",
-                "each array once, or copies",
-            )
-
-
-def _gradient(g: Any, p: Parameter) -> Array:
-    if not _is_plain(g):
-        raise StateError(
-            f"the gradient of {p.name} is a {type(g).__name__}", "a NumPy array, or None"
-        )
-    if g.shape != p.array.shape:
-        raise StateError(
-            f"the gradient of {p.name} has shape {g.shape}, the parameter {p.array.shape}",
-            "the gradient of this parameter",
-        )
-    if not is_float(g.dtype.name):
-        raise StateError(f"the gradient of {p.name} is {g.dtype}", "a float array")
-    return np.asarray(g)

@@ -8,7 +8,6 @@ import numpy as np
 from ...optimizer import Entry, Runner
 from ...plan import Part, Plan, Ready
 from ...rule import Rule
-from . import engines
 
 
 class Prepared(NamedTuple):
@@ -33,10 +32,16 @@ class Prepared(NamedTuple):
         seed: int,
     ) -> Any:
         """The new w and slots; ``None`` if more than numbers is different now."""
-        values = [keywords[name] for name in self.keywords]
-        if self.final is None or any(type(v) is not float for v in values):
+        if self.final is None or (read := self.read(keywords, steps, seed)) is None:
             return None
-        return self.final(*arrays, identity, *self.numbers(*values, steps + 1, seed))
+        return self.final(*arrays, identity, *read)
+
+    def read(self, keywords: Mapping[str, Any], steps: int, seed: int) -> Any:
+        """The numbers that the last part reads; ``None`` if a keyword is no float."""
+        values = [keywords[name] for name in self.keywords]
+        if {*map(type, values)} - {float}:
+            return None
+        return self.numbers(*values, steps + 1, seed)
 
     def __call__(self, e: Entry, seed: int, known: dict[Any, Any]) -> Ready | None:
         """All but the last part of a step; ``None`` if more than numbers is different now.
@@ -52,8 +57,11 @@ class Prepared(NamedTuple):
         return Ready(Part(self.plan, e.name, (e.w, e.g, *e.slots), e.identity, ()), numbers, ())
 
 
-def prepared(e: Entry, runner: Runner) -> Prepared | None:
-    """What can run again: one stage, nothing shared, floats for keywords."""
+def prepared(e: Entry, runner: Runner, numpys: bool) -> Prepared | None:
+    """What can run again: one stage, nothing shared, floats for keywords.
+
+    `numpys` says that the last part was run by NumPy.
+    """
     keywords = {name: e.values.get(name) for name in e.rule.hyperparams}
     if any(type(value) is not float for value in keywords.values()):
         return None
@@ -63,9 +71,7 @@ def prepared(e: Entry, runner: Runner) -> Prepared | None:
         return None
     numbers = plan.stages[0].numbers
     run = runner.numbers(numbers) if numbers.outputs else _nothing
-    ready = Ready(Part(plan, e.name, arrays, e.identity, ()), (), ())
-    numpys = not plan.final.records and not engines.by_kernel(e, ready)
-    final = runner.run(plan.final) if numpys else None
+    final = runner.run(plan.final) if numpys and not plan.final.records else None
     return Prepared(e.g.dtype, tuple(keywords), run, plan, e.rule._plans, final)
 
 

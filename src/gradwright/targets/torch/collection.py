@@ -32,6 +32,7 @@ class Collection(torch.optim.Optimizer):
     """The parameters of an optimizer, in groups of one rule each."""
 
     rule: Rule[Any]
+    _again: Any = None  # how the next steps are one call; never copied: it has these tensors
     _OWN = "_preset _seed steps _groups _labels _named _shared _micro _swapped _recorded _single"
 
     def __init__(self, params: Any, /, **keywords: Any) -> None:
@@ -62,6 +63,7 @@ class Collection(torch.optim.Optimizer):
         parts = by_rule(self._preset, names, len(tensors))
         self._check(tensors, labels)
         first = len(self._labels)
+        self._again = None
         self._labels, self._named = [*self._labels, *labels], names is not None
         for rule, members in parts:
             options = {**notes, "params": [tensors[k] for k in members]}

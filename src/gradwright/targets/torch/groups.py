@@ -10,6 +10,7 @@ import difflib
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,19 @@ class Group:
     sources: dict[str, Any]  # of the hyperparameters that are no plain number
     initials: Mapping[str, Any]  # of slots, where the group has its own
     shown: dict[str, Any] = field(default_factory=dict)  # what we last wrote into the param group
+    _seen: list[Any] = field(default_factory=list)  # keys and values, as a step left them
 
     def driven(self) -> list[str]:
         """The hyperparameters that change by themselves."""
         return [k for k, v in self.sources.items() if isinstance(v, (Schedule, PerParam))]
+
+    def follow_and_show(self, options: Options, count: int) -> None:
+        """Read the numbers of the param group, and write those of this count."""
+        if not self.driven() and same(self._seen, [*options, *options.values()]):
+            return  # as the last step left it
+        self.follow(options)
+        self.show(options, count)
+        self._seen = [*options, *options.values()]
 
     def check(self, options: Options) -> None:
         """Raise where a key is a keyword of the rule, misspelt; notes of others may be there."""
@@ -124,6 +134,10 @@ class Group:
                 del self.sources[name]
         self.shown = {name: options[name] for name in self.driven() if name in options}
         self.alias(options)
+
+
+def same(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
+    return len(xs) == len(ys) and all(map(is_, xs, ys))
 
 
 def _differs(a: Any, b: Any) -> bool:

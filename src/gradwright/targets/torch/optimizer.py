@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch.autograd.graph import increment_version
 
 from ... import tree
 from ...equation import Given, initial
+from ...op import is_eager
 from ...optimizer import (
     Entry,
     SlotError,
@@ -18,10 +20,12 @@ from ...optimizer import (
     check_shapes,
     check_step,
     compute,
+    prepare,
     summed,
 )
 from ...plan import Result
 from ...rule import Rule
+from . import fused
 from .checkpoint import MARKS, STEP, SUMMED, Saved, check_rules, check_slots, restored
 from .collection import Collection, Parameter
 from .parameters import gradient
@@ -58,6 +62,8 @@ class Optimizer(Collection):
         """
         if self._swapped is not None:
             raise SwappedError(self._swapped)
+        if closure is None and not now and self._repeated():
+            return None
         check_step(self._preset, now)
         loss = None
         if closure is not None:
@@ -71,6 +77,8 @@ class Optimizer(Collection):
 
     def _step(self, now: Mapping[str, Any]) -> None:
         settings = self._preset.settings
+        if not now and self._repeated():
+            return
         parameters = list(self._parameters())
         gradients = [gradient(p.w, p.name) for p in parameters]
         if settings.skip_nonfinite and not _all_finite(gradients):
@@ -102,9 +110,8 @@ class Optimizer(Collection):
         gradients: Sequence[Tensor | None],
         now: Mapping[str, Any],
     ) -> None:
-        for group, options in zip(self._groups, self.param_groups, strict=True):
-            group.follow(options)
-            group.show(options, self.steps)
+        self._again = None
+        self._show()
         values = {name: self._each(name, value) for name, value in now.items()}
         live = [
             Live(p, g, self._slots(p), self._state(p).get(STEP, 0))
@@ -112,13 +119,43 @@ class Optimizer(Collection):
             if g is not None
         ]
         entries = [_entry(x, self._now(x.parameter, values)) for x in live]
-        results, shared = compute(entries, self.steps, self._seed, self._shared, runner_of_a_step())
-        for x, result in zip(live, results, strict=True):
-            p = x.parameter
-            check_shapes(p.name, p.group.rule, [p.w, *x.slots.values()], result)
-        self._commit(live, results)
+        update, shared = self._ready(entries)
+        self._commit(live, update)
         self._shared = {slot: float(value) for slot, value in shared.items()}
         self.steps += 1
+        if self.steps > 1 and not now and not is_eager():  # a single step needs no preparation
+            mine = [x.parameter for x in live]
+            self._again = fused.after(update, parameters, mine, self.state, self.param_groups)
+
+    def _ready(self, entries: Sequence[Entry]) -> Any:
+        """The step, computed as far as it can fail, and the new shared slots."""
+        runner, known = runner_of_a_step(), (self.steps, self._seed, self._shared)
+        if not is_eager():
+            readies, shared = prepare(entries, *known, runner)
+            return fused.update(entries, readies, runner.run), shared
+        results, shared = compute(entries, *known, runner)
+        for e, result in zip(entries, results, strict=True):
+            check_shapes(e.name, e.rule, [e.w, *e.slots], result)
+        return fused.Update(dict(enumerate(results)), [], [], []), shared
+
+    def _repeated(self) -> bool:
+        """Step as the last time, by one call, if only numbers and gradients have changed since."""
+        again, settings = self._again, self._preset.settings
+        if again is None or is_eager() or settings.skip_nonfinite or settings.accumulate > 1:
+            return False
+        self._show()
+        source = _Source(self, again.parameters)
+        with np.errstate(all="ignore"):
+            if not again.step(self.param_groups, self.state, source, self.steps, self._seed):
+                return False
+        self._recorded = {}
+        self.steps += 1
+        return True
+
+    def _show(self) -> None:
+        """Read the numbers of the param groups, and write those of this step."""
+        for group, options in zip(self._groups, self.param_groups, strict=True):
+            group.follow_and_show(options, self.steps)
 
     def _now(self, p: Parameter, values: Mapping[str, Mapping[int, Any]]) -> Mapping[str, Any]:
         """What a step was given for one parameter, by the names of its rule."""
@@ -132,17 +169,17 @@ class Optimizer(Collection):
             return {slot: state[slot] for slot in p.group.rule.own_slots}
         return {slot: _start(value, p.w.detach()) for slot, value in p.group.starts().items()}
 
-    def _commit(self, live: Sequence[Live], results: Sequence[Result]) -> None:
+    def _commit(self, live: Sequence[Live], update: fused.Update) -> None:
         """Write what was computed: nothing here can fail."""
         self._recorded = {}
-        for (p, _, slots, steps), result in zip(live, results, strict=True):
-            w, *rest = (_as_tensor(x, p.w) for x in result.values)
-            p.w.copy_(w)
-            for slot, value in zip(slots.values(), rest, strict=False):
-                slot.copy_(value)
+        increment_version([live[k].parameter.w for k in update.places])
+        records = update.run()
+        for k, (p, _, slots, steps) in enumerate(live):
+            if k in update.results:
+                records[k] = _write_result(update.results[k], p.w, slots)
             self.state[p.w].update({**slots, STEP: steps + 1})
-            for name, value in zip(result.records, rest[len(slots) :], strict=True):
-                self._recorded.setdefault(name, {})[p.position] = value
+            for name, value in records[k].items():
+                self._recorded.setdefault(name, {})[p.position] = _as_tensor(value, p.w)
         for state in self.state.values():
             state.pop(SUMMED, None)
 
@@ -212,6 +249,7 @@ class Optimizer(Collection):
         states = [saved.states[key] for key in keys]
         for p, state in zip(parameters, states, strict=True):
             check_slots(p.name, state, self._like(p))
+        self._again = None
         super().load_state_dict(self._arranged(state_dict, states))
         for p, state in zip(parameters, states, strict=True):
             if state:
@@ -247,13 +285,34 @@ class Optimizer(Collection):
         }
 
 
+class _Source:
+    """What is known of the parameters of an optimizer, by place."""
+
+    def __init__(self, optimizer: Optimizer, parameters: Sequence[Parameter]) -> None:
+        self._of, self._parameters = optimizer, parameters
+
+    def values(self, k: int) -> Mapping[str, Any]:
+        return _values(self._parameters[k])
+
+    def steps(self, k: int) -> int:
+        count: int = self._of.state[self._parameters[k].w][STEP]
+        return count
+
+    def entry(self, k: int, g: Tensor) -> Entry:
+        p = self._parameters[k]
+        return _entry(Live(p, g, self._of._slots(p), self.steps(k)), {})
+
+
+def _values(p: Parameter) -> Mapping[str, Any]:
+    return {**p.options, **p.group.sources} if p.group.sources else p.options
+
+
 def _entry(x: Live, now: Mapping[str, Any]) -> Entry:
     p = x.parameter
     w, g = p.w.detach(), x.g
-    values = {**p.options, **p.group.sources}
     here = {name: _beside(value, w) for name, value in now.items()}
     slots = list(x.slots.values())
-    return Entry(p.group.rule, p.name, w, g, slots, p.identity, x.steps, values, here)
+    return Entry(p.group.rule, p.name, w, g, slots, p.identity, x.steps, _values(p), here)
 
 
 def _beside(value: Any, w: Tensor) -> Any:
@@ -278,6 +337,15 @@ def _like(value: Any, w: Tensor) -> Tensor | None:
 
 def _as_tensor(value: Any, w: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(value, device=w.device)
+
+
+def _write_result(result: Result, w: Tensor, slots: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    """Write new values; what was recorded."""
+    new, *rest = (_as_tensor(x, w) for x in result.values)
+    w.copy_(new)
+    for slot, value in zip(slots.values(), rest, strict=False):
+        slot.copy_(value)
+    return dict(zip(result.records, rest[len(slots) :], strict=True))
 
 
 @torch.no_grad()

@@ -49,7 +49,8 @@ def check(w: Any, name: str) -> None:
         )
     if w.dtype not in _FLOATS:
         raise StateError(f"the parameter {name} is {w.dtype}", "real floats, torch.float32 say")
-    if any(stride == 0 and size > 1 for stride, size in zip(w.stride(), w.shape, strict=True)):
+    steps = zip(w.stride(), w.shape, strict=True)
+    if w.numel() and any(stride == 0 and size > 1 for stride, size in steps):
         raise StateError(
             f"the parameter {name} is expanded: its elements share memory", "a copy: w.clone()"
         )
