@@ -119,14 +119,14 @@ def test_a_ufunc_has_numpys_values(name, dtype):
     check(function_of(name), *arrays, ulps=ulps, atol=atol)
 
 
-@pytest.mark.parametrize("number", [0, 2, 3, -1, 300, 0.5, -1.5, True], ids=repr)
+@pytest.mark.parametrize("number", [0, 2, -1, 300, 0.5, True], ids=repr)
 @pytest.mark.parametrize("name", [name for name in BINARY if name not in SPELLING.unsupported])
 def test_a_number_beside_an_array_is_weak(name, number):
     if name == "zeta" and not number > 1:
         pytest.skip("outside of its domain")
     ufunc = PRIMITIVES[name].ufunc
     ulps, atol = ROUGH.get(name, (0, 0))
-    for dtype in ("float32", "int32", "uint8"):
+    for dtype in ("float32", "uint8"):
         x = plain(name, dtype)[0].ravel()
         less = x[~(x < 0)] if name == "power" else x
         check(lambda x: ufunc(number, x), less, ulps=ulps, atol=atol)
@@ -136,12 +136,19 @@ def test_a_number_beside_an_array_is_weak(name, number):
             check(lambda x: ufunc(x, number), x, ulps=ulps, atol=atol)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_has_numpys_values(name, dtype):
     for function in CALLS[name]:
         check(function, numbers(dtype))
-        if name not in ("einsum", "matmul", "prod", "sum", "cumsum", "astype"):
+        if dtype == "float32" and name not in (
+            "einsum",
+            "matmul",
+            "prod",
+            "sum",
+            "cumsum",
+            "astype",
+        ):
             x = mixed(dtype)
             check(function, np.where(is_normal(x), x, x.dtype.type(0)))
 
@@ -217,7 +224,5 @@ def test_a_ufunc_without_x64(name, dtype):
 def test_a_call_without_x64(name):
     with jax.enable_x64(False):
         for function in CALLS[name]:
-            for dtype in ("float32", "int32"):
-                op = gw.op(function)
-                wanted = held(np.asarray(op(numbers(dtype))))
-                assert_near(op(jnp.asarray(numbers(dtype))), wanted)
+            op, x = gw.op(function), numbers("int32")
+            assert_near(op(jnp.asarray(x)), held(np.asarray(op(x))))

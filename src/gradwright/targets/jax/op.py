@@ -15,7 +15,7 @@ from ...op import Meta, Op, number_meta
 from ...signature import Layout, is_number
 from .autodiff import bound
 
-_DTYPES = (
+DTYPES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
 ).split()
 _NARROW = jnp.bfloat16  # NumPy has no such dtype: computed in float32, rounded once
@@ -34,9 +34,9 @@ def _value(leaf: Any, name: str) -> Any:
     """An argument as JAX has it; a Python number as it is."""
     if is_number(leaf):
         return leaf
-    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.name in _DTYPES:
+    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.name in DTYPES:
         return jnp.asarray(leaf)
-    if isinstance(leaf, Array) and leaf.dtype.name in _DTYPES:
+    if isinstance(leaf, Array) and leaf.dtype.name in DTYPES:
         return leaf
     what = getattr(leaf, "dtype", type(leaf).__name__)
     raise SignatureError(f"{name} was called with {what}", "arrays of real numbers")
