@@ -21,8 +21,8 @@ FUNCTIONS = {
     "global_sum": "(x, /)",
     "record": "(name, value, /)",
     "stop_gradient": "(x, /)",
-    "grad": "(function, argnums=0)",
-    "value_and_grad": "(function, argnums=0)",
+    "grad": "(function, argnums=0, **unknown)",  # JAX's other options are refused by name
+    "value_and_grad": "(function, argnums=0, **unknown)",
     "vjp": "(function, *primals)",
     "jvp": "(function, primals, tangents)",
     "eager": "()",

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradwright import rules, schedules
-from gradwright.cli import choose, curves, look, mnist, model
+from gradwright.cli import choose, curves, look, mnist
 from gradwright.cli.app import app
 from gradwright.cli.stop import FailedRun, WrongUsage
 from gradwright.primitives import PRIMITIVES
@@ -249,13 +249,20 @@ def test_a_keyword_without_a_value_is_asked_for():
     run("demo", *QUICK, "--rule", f"{file}:a", "--set", "lr=0.1")
 
 
-def test_a_framework_that_is_not_installed_is_named(monkeypatch):
-    def missing(rule, W):
-        raise ModuleNotFoundError("no torch", name="torch")
+def test_a_framework_that_is_not_installed_is_named_first(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    result = run("demo", *QUICK, "--framework", "tf1", code=2)
+    text = "--framework tf1: tensorflow is not installed; pip install 'gradwright[tensorflow]'"
+    assert result.stderr == f"error: {text}\n"
+    assert not result.stdout
 
-    monkeypatch.setitem(model.FRAMEWORKS, "torch", missing)
-    text = "--framework torch: torch is not installed; pip install 'gradwright[torch]'"
-    assert text in run("demo", *QUICK, "--framework", "torch", code=2).stderr
+
+def test_a_schedule_that_cannot_be_says_how_it_is_written():
+    result = run("demo", *QUICK, "--rule", "sgd", "--set", "lr=cosine(0.5)", code=2)
+    assert result.stderr == (
+        "error: cosine(0.5): missing a required argument: 'steps'\n"
+        "  instead: cosine(start, steps, *, end=0.0, warmup=0)\n"
+    )
 
 
 def test_a_run_that_fails_ends_with_1():

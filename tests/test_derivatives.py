@@ -451,6 +451,26 @@ def surrogate_rule(scale):
     return op
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_a_cotangent_and_a_tangent_are_broadcast(shape):
+    x, seed = whole((3,), 1), np.full(shape, 2.0)
+    assert_same(gw.vjp(np.square, x)[1](seed)[0], 4 * x)
+    assert_same(gw.jvp(np.square, (x,), (seed,))[1], 4 * x)
+
+
+def test_a_surrogate_has_one_trace_for_all_sizes():
+    """Its shape is that of the op, whatever the sizes are; where that is open they are read."""
+    ste = gw.op(lambda x: np.round(x))
+    ste.surrogate(lambda x: 3 * x)
+    joined = gw.op(lambda x: np.concatenate([x, x]))
+    joined.surrogate(lambda x: (x[:, None] * np.ones(2)).reshape(-1))
+    for n in (2, 3):
+        x = whole((n,), 1)
+        assert_same(gw.grad(lambda x: np.sum(ste(x)))(x), np.full(n, 3.0))
+        assert_same(gw.grad(lambda x: np.sum(joined(x)))(x), np.full(n, 2.0))
+    assert len(ste._made) == 1
+
+
 RULES = {"partials": partials_rule, "vjp": vjp_rule, "jvp": jvp_rule, "surrogate": surrogate_rule}
 SHAPE_PAIRS = [((3,), (3,)), ((3, 1), (1, 4)), ((), (4,)), ((2, 3), (3,)), ((1,), (1, 1))]
 

@@ -1,5 +1,6 @@
 """Random numbers: the published vectors, and that a draw depends on what it says and no more."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -112,6 +113,37 @@ def drawn(rule=noise, size=1000, steps=1, clock=0, seed=0, dtype=F4):
     for _ in range(steps):
         optimizer.step(np.zeros(size, dtype))
     return w
+
+
+SPELLINGS = {
+    "an int": lambda w, g, *, rng: rng.normal(size=6),
+    "a tuple": lambda w, g, *, rng: rng.normal(size=(6,)),
+    "w.shape": lambda w, g, *, rng: rng.normal(size=w.shape),
+    "len(w)": lambda w, g, *, rng: rng.normal(size=len(w)),
+    "standard_normal": lambda w, g, *, rng: rng.standard_normal(),
+    "standard_normal of a size": lambda w, g, *, rng: rng.standard_normal(w.shape[0]),
+}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_draw_may_say_the_size_that_it_has(spelling, eager):
+    with gw.eager() if eager else contextlib.nullcontext():
+        np.testing.assert_array_equal(drawn(gw.rule(SPELLINGS[spelling]), 6), drawn(size=6))
+
+
+def test_the_shape_of_w_as_a_size_needs_no_trace_of_its_own():
+    rule = gw.rule(lambda w, g, *, rng: rng.normal(size=w.shape))
+    optimizer = rule.numpy([np.zeros(3), np.zeros(5)], rng=0)
+    optimizer.step([np.zeros(3), np.zeros(5)])
+    assert len(optimizer._preset._plans) == 1
+
+
+def test_rng_has_no_other_names():
+    def asks(w, g, *, rng):
+        return w + hasattr(rng, "normal") + 2 * hasattr(rng, "exponential")
+
+    assert (drawn(gw.rule(asks), 3) == 1).all()
 
 
 def unrelated(x, y):

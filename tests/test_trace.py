@@ -4,6 +4,7 @@ import gc
 import inspect
 import itertools
 import linecache
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -598,3 +599,27 @@ def test_what_is_formatted_without_a_spec_is_its_repr_and_sizes_are_numbers():
 
     shows(np.ones(7))
     assert seen[-1].startswith("<traced x: float64[") and seen[-1].endswith(" 007")
+
+
+# --- what other libraries' arrays have ----------------------------------------------------------
+def test_a_function_may_ask_whether_an_array_is_a_tensor():
+    op = gw.op(lambda x: x.detach() if hasattr(x, "detach") else 2 * getattr(x, "data", x))
+    assert_same(op(np.ones(3)), np.full(3, 2.0))
+
+
+def test_the_error_for_an_attribute_is_of_both_kinds():
+    with pytest.raises(AttributeError, match="no attribute detach") as caught:
+        gw.op(lambda x: x.detach())(np.ones(3))
+    assert isinstance(caught.value, gw.TraceError)
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("name", ["mul", "add", "sub", "truediv", "pow", "matmul", "lt"])
+def test_a_captured_tensor_stays_a_constant(name):
+    torch = pytest.importorskip("torch")
+    function, t, x = getattr(operator, name), torch.arange(3.0) + 1, np.float32([4, 5, 6])
+    for wanted, op in [
+        (function(t.numpy(), x), gw.op(lambda x: function(t, x))),
+        (function(x, t.numpy()), gw.op(lambda x: function(x, t))),
+    ]:
+        np.testing.assert_allclose(op(x), wanted, rtol=1e-6)

@@ -63,6 +63,11 @@ def per_param(function: Callable[[str, Any], Any], /) -> Any:
     >>> import numpy as np, gradwright as gw
     >>> lr = gw.per_param(lambda name, w: 0.1 if name == "head" else 0.01)
     """
+    if not callable(function):
+        raise SignatureError(
+            f"gw.per_param of {function!r}, which is no function",
+            "gw.per_param(lambda name, w: …); a dict d as lambda name, w: d[name]",
+        )
     return PerParam(function)
 
 
@@ -102,7 +107,7 @@ class Equation:
             self,
             keywords={**self.keywords, **mine},
             slots=slots,
-            rng=values.get("rng", self.rng) if self.rng is not None else None,
+            rng=seeded(values.get("rng", self.rng)) if self.rng is not None else None,
             set_here=self.set_here | set(mine),
         )
 
@@ -281,6 +286,8 @@ def _as_initial(old: Any, new: Any) -> Any:
 
 def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
     """Read an equation from a function's signature."""
+    if not callable(function):
+        raise SignatureError(f"a rule of {function!r}, which is no function", "def rule(w, g, …)")
     kinds = inspect.Parameter
     name = getattr(function, "__name__", "rule")
     where = place(function) or None
@@ -318,7 +325,7 @@ def read(function: Callable[..., Any], domain: str | None = None) -> Equation:
     if not takes:
         raise SignatureError(f"the rule {name} takes no arrays", "def rule(w, g, …)", where)
     step = _first_step(name, keywords.pop("step"), where) if "step" in keywords else None
-    rng = keywords.pop("rng", None)
+    rng = seeded(keywords.pop("rng")) if "rng" in keywords else None
     plain = (bool, int, float, np.generic, Schedule, PerParam)
     equation = Equation(
         function,
@@ -343,6 +350,11 @@ def _restored(module: str, name: str, changed: Mapping[str, Any], domain: str | 
     """The equation of a function that is known by its import path, or of the rule made of it."""
     equation = read(_imported(module, name)).preset(changed)
     return equation if domain is None else equation.with_domain(domain)
+
+
+def seeded(seed: Any) -> Any:
+    """The default seed of an equation that draws; ``rng=None`` says that there is none yet."""
+    return REQUIRED if seed is None else seed
 
 
 def _first_step(rule: str, step: Any, where: str | None) -> int:

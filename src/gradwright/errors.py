@@ -80,6 +80,10 @@ class TraceError(GradwrightError, TypeError):
     """The function does something that cannot be traced."""
 
 
+class MissingAttribute(TraceError, AttributeError):
+    """What a traced function is given has no such attribute; `hasattr` says so too."""
+
+
 class SignatureError(GradwrightError, TypeError):
     """Arguments, options or results do not fit the declared signature."""
 

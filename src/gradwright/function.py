@@ -265,8 +265,24 @@ class Function:
             Tracer(g, g.input(name, n.shape, n.dtype))
             for name, n in zip(self.primal.names, self.ins, strict=True)
         ]
-        g.outputs = tuple(out.i for out in self.own.rule(inputs))
+        outs = [Tracer(g, out.i) for out in self.own.rule(inputs)]
+        for out, like in zip(outs, self.outs, strict=True):
+            self._check_surrogate(out, like)
+        g.outputs = tuple(out.i for out in outs)
         return Function(g, f"{self.name}_surrogate")
+
+    def _check_surrogate(self, out: Tracer, like: Node) -> None:
+        """Raise unless a surrogate's result has the shape of the op's, whose place it takes."""
+        unequal = [(d, e) for d, e in zip(out.dims, like.shape, strict=False) if d != e]
+        read = {at for pair in unequal for d in pair for at in dims.inputs_of(d)}
+        if out.ndim == len(like.shape) and read:
+            raise Specialise(("size", *at) for at in read)
+        if out.ndim != len(like.shape) or unequal:
+            raise SignatureError(
+                f"the surrogate of {self.name} gives an array of shape {_shown(out.dims)} where "
+                f"{self.name} gives {_shown(like.shape)}",
+                "a surrogate whose result has the shape of the op's",
+            )
 
     def _replayed(self, xs: Tracers, outs: Tracers) -> dict[int, Tracer]:
         """The primal in the derivative's graph; its outputs are there already."""
@@ -307,8 +323,8 @@ class Function:
         )
         if ct.ndim < x.ndim or ct.ndim > widest or wrong:
             raise SignatureError(
-                f"the vjp of {self.name} gives an array of shape {_shown(ct)} for the argument "
-                f"{self.primal.names[k]} of shape {_shown(x)}",
+                f"the vjp of {self.name} gives an array of shape {_shown(ct.dims)} for the "
+                f"argument {self.primal.names[k]} of shape {_shown(x.dims)}",
                 "one cotangent of the argument's shape, or of what it was broadcast to",
             )
 
@@ -351,8 +367,8 @@ class Function:
         return dict(zip(self.smooth, apply(self.jvp, [*xs, *outs, *full]), strict=True))
 
 
-def _shown(x: Tracer) -> str:
-    known = [d if isinstance(d, int) else "?" for d in x.dims]
+def _shown(shape: Shape) -> str:
+    known = [d if isinstance(d, int) else "?" for d in shape]
     return f"({', '.join(map(str, known))}{',' if len(known) == 1 else ''})"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from . import targets, tree
 from .body import TotalNeeded, collected, totals_known
 from .equation import Given, PerParam, Required, Shared, check_number, initial
-from .errors import SignatureError, StateError
+from .errors import SignatureError, StateError, TraceError
 from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Ready, Result, Run, advance, finish
@@ -22,6 +22,7 @@ from .precision import LOW
 from .rng import Rng
 from .rule import Rule
 from .schedules import Schedule
+from .trace.tracer import graph_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def summed(sums: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
 
 def checked_seed(rule: Rule[Any], seed: Any) -> Any:
     """The seed of an optimizer, or `None` if its rule draws nothing."""
-    if isinstance(seed, Required):
+    if isinstance(seed, Required) or (seed is None and rule.seed is not None):
         raise SignatureError(f"{rule.name} draws random numbers and has no seed", "rng=0")
     if seed is not None and not (isinstance(seed, (int, np.integer)) and 0 <= seed < MAX_SEED):
         raise SignatureError(f"rng={seed!r}", f"an integer seed from 0 to {MAX_SEED - 1}")
@@ -327,6 +328,11 @@ def _kept(
 def one_step(rule: Rule[Any], arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """``rule(w, g, *slots, **keywords)``: the new w, or (w, *slots), in the arrays' framework."""
     rule = rule.assign("w")
+    if graph_of(arrays) is not None:
+        raise TraceError(
+            f"the rule {rule.name} is called on traced arrays: inside an op, a rule or gw.grad",
+            "gw.chain of rules; a plain function of NumPy for what an op or a rule shares with it",
+        )
     names = [*rule.takes, *rule.own_slots]
     if (
         len(arrays) > len(names)

@@ -1,13 +1,13 @@
 """The `rng` of a rule: draws that depend only on seed, step, parameter, draw and element."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from . import philox
-from .errors import SignatureError, TraceError
+from .errors import MissingAttribute, SignatureError, TraceError
 from .trace import Tracer, lift
-from .trace.tracer import node
+from .trace.tracer import dim_of, node
 
 
 class Rng:
@@ -20,12 +20,25 @@ class Rng:
         self._like, self._at, self._draws = like, (step, identity, seed), 0
 
     def _next_draw(self, size: Any) -> int:
-        if size is not None and tuple(size) != tuple(self._like.shape):
+        if size is not None and not self._is_own(size):
             raise SignatureError("a draw of another size than w", "rng.normal() without size")
         if self._draws == philox.MAX_DRAW:
             raise TraceError(f"more than {philox.MAX_DRAW} draws in one rule", "fewer draws")
         self._draws += 1
         return self._draws - 1
+
+    def _is_own(self, size: Any) -> bool:
+        """Whether a size, an int or a shape, is that of w."""
+        sizes = size if isinstance(size, (tuple, list)) else (size,)
+        return len(sizes) == self._like.ndim and all(
+            dim_of(d) == dim_of(e) or d == e for d, e in zip(sizes, self._like.shape, strict=True)
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MissingAttribute(
+            f"rng has no {name}: what it draws is the same in every framework",
+            "rng.normal(), uniform(), integers(low, high) or bits(), and a function of them",
+        )
 
     def _bits(self, draw: int, lane: str) -> Any:
         if not isinstance(self._like, Tracer):
@@ -72,6 +85,10 @@ class Rng:
         z = self._named("ε", np.sqrt(-2 * np.log(u)) * _cosine(self._bits(draw, "turn")))
         z = z if scale == 1.0 else scale * z
         return z if loc == 0.0 else loc + z
+
+    def standard_normal(self, size: Any = None) -> Any:
+        """Normal with mean 0 and standard deviation 1."""
+        return self.normal(size=size)
 
 
 def _cosine(word: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from . import targets
 from .captures import Captures, Capturing
-from .equation import REQUIRED, Equation, Given, PerParam, Required, initial
+from .equation import REQUIRED, Equation, Given, PerParam, Required, initial, seeded
 from .equations import Equations
 from .errors import GradwrightError, SignatureError
 from .op import Meta, number_meta
@@ -155,7 +155,7 @@ class Rule(Equations, Capturing, Generic[P]):
             )
             for label, e in zip(self._labels, self.equations, strict=True)
         ]
-        return type(self)(equations, self.settings, keywords.get("rng", self._rounding))
+        return type(self)(equations, self.settings, seeded(keywords.get("rng", self._rounding)))
 
     # --- how w is stored ---
     @cached_property

@@ -6,8 +6,10 @@ schedule itself begins after them.
 """
 
 import ast
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,9 +46,16 @@ def _warm(
     return Schedule(with_warmup if warmup else function, text, again)
 
 
-def _positive(steps: int, what: str) -> None:
-    if steps <= 0:
-        raise SignatureError(f"a schedule over {steps} {what}", f"at least one of {what}")
+def _check(name: str, **values: Any) -> None:
+    """Raise unless a schedule is made of numbers, over at least one step."""
+    for argument, value in values.items():
+        if not (isinstance(value, Real) or getattr(value, "ndim", None) == 0):
+            raise SignatureError(
+                f"schedules.{name}: {argument} is {value!r}, where a number is expected",
+                f"a number for {argument}",
+            )
+        if argument in ("steps", "every") and value <= 0:
+            raise SignatureError(f"a schedule over {value} steps", "at least one step")
 
 
 def constant(value: float) -> Schedule:
@@ -55,6 +64,7 @@ def constant(value: float) -> Schedule:
     >>> constant(0.1)(5)
     0.1
     """
+    _check("constant", value=value)
     return Schedule(lambda count: value, f"constant({value})", partial(constant, value))
 
 
@@ -64,7 +74,7 @@ def linear(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule
     >>> [float(linear(1.0, 0.0, 4)(k)) for k in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
     """
-    _positive(steps, "steps")
+    _check("linear", start=start, end=end, steps=steps, warmup=warmup)
     text = f"linear({start}, {end}, {steps}{_option(warmup=warmup)})"
     part = lambda count: start + (end - start) * np.minimum(count / steps, 1.0)
     return _warm(part, start, warmup, text, partial(linear, start, end, steps, warmup=warmup))
@@ -78,7 +88,7 @@ def cosine(start: float, steps: int, *, end: float = 0.0, warmup: int = 0) -> Sc
     >>> round(float(cosine(1.0, 10)(5)), 6)
     0.5
     """
-    _positive(steps, "steps")
+    _check("cosine", start=start, steps=steps, end=end, warmup=warmup)
     text = f"cosine({start}, {steps}{_option(end=end, warmup=warmup)})"
     part = lambda count: (
         end + (start - end) * (0.5 + 0.5 * np.cos(np.pi * np.minimum(count / steps, 1.0)))
@@ -93,7 +103,7 @@ def exponential(start: float, rate: float, *, every: int = 1, warmup: int = 0) -
     >>> float(exponential(1.0, 0.5)(3))
     0.125
     """
-    _positive(every, "steps")
+    _check("exponential", start=start, rate=rate, every=every, warmup=warmup)
     text = f"exponential({start}, {rate}{_option(every=every, warmup=warmup)})"
     again = partial(exponential, start, rate, every=every, warmup=warmup)
     return _warm(lambda count: start * rate ** (count / every), start, warmup, text, again)
@@ -105,6 +115,13 @@ def piecewise(start: float, at: dict[int, float]) -> Schedule:
     >>> [float(piecewise(0.1, {2: 0.01})(k)) for k in (0, 1, 2, 3)]
     [0.1, 0.1, 0.01, 0.01]
     """
+    if not isinstance(at, Mapping):
+        raise SignatureError(
+            f"schedules.piecewise: at is {at!r}, where a dict is expected",
+            "{count: value, …}, the counts from which values hold",
+        )
+    _check("piecewise", start=start, **{f"at[{k!r}]": v for k, v in at.items()})
+    _check("piecewise", **{f"the count {k!r}": k for k in at})
 
     def function(count: Any) -> Any:
         value: Any = start
@@ -121,6 +138,11 @@ def of(function: Callable[[Any], Any], /) -> Schedule:
     >>> float(of(lambda count: 0.1 / np.sqrt(count + 1))(3))
     0.05
     """
+    if not callable(function):
+        raise SignatureError(
+            f"schedules.of({function!r}): that is no function",
+            "a function of the count; a number as it is, or constant(number)",
+        )
     return Schedule(function, f"of({getattr(function, '__name__', 'f')})", partial(of, function))
 
 
@@ -133,16 +155,28 @@ def parse(text: str, /) -> Schedule:
     try:
         call = ast.parse(text.strip(), mode="eval").body
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        make = _WRITTEN[call.func.id]
+        make = WRITTEN[call.func.id]
         args = [ast.literal_eval(a) for a in call.args]
-        return make(*args, **{str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
+        keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except (SyntaxError, ValueError, AssertionError, KeyError):
         raise SignatureError(
-            f"{text!r} is no schedule", f"one of {', '.join(_WRITTEN)}, with plain numbers"
+            f"{text!r} is no schedule", f"one of {', '.join(WRITTEN)}, with plain numbers"
         ) from None
+    try:
+        inspect.signature(make).bind(*args, **keywords)
+    except TypeError as error:
+        raise SignatureError(f"{text}: {error}", f"{call.func.id}{_without_types(make)}") from None
+    return make(*args, **keywords)
 
 
-_WRITTEN: dict[str, Callable[..., Schedule]] = {
+def _without_types(function: Callable[..., Any]) -> str:
+    empty = inspect.Parameter.empty
+    signature = inspect.signature(function)
+    parameters = [p.replace(annotation=empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=empty))
+
+
+WRITTEN: dict[str, Callable[..., Schedule]] = {
     f.__name__: f for f in (constant, linear, cosine, exponential, piecewise)
 }
 

@@ -67,6 +67,8 @@ def _identifier(path: str) -> str:
 
 def plain(function: Any) -> Callable[..., Any]:
     """A function whose parameters are its arrays: those of NumPy's are out, where, dtype, …"""
+    if not callable(function):
+        raise SignatureError(f"{function!r} is no function", "a function of arrays, in NumPy")
     is_ufunc = isinstance(function, np.ufunc)
     if not is_ufunc and not (getattr(function, "__module__", "") or "").startswith("numpy"):
         return function  # type: ignore[no-any-return]  # kept in a dict of Any
@@ -117,6 +119,15 @@ class Signature:
                 positional.append(values[name])
         return function(*positional, **{name: values[name] for name in options})
 
+    def _check_kind(self, option: str, value: Any) -> None:
+        """Raise where an option that is declared with a number is given a text."""
+        default = self.python.parameters[option].default
+        if isinstance(value, (str, bytes)) and is_number(default):
+            raise SignatureError(
+                f"{self.name}: {option} is {value!r}, where a number is expected",
+                f"a number, as the default {option}={default!r} is",
+            )
+
     def layout(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Layout]:
         """The leaves of a call and how they make it up; the same however arguments are passed."""
         try:
@@ -132,6 +143,7 @@ class Signature:
         names, specs, static = [], [], []
         for name, value in bound.arguments.items():
             if name in self.options and is_static(value):
+                self._check_kind(name, value)
                 static.append((name, value))
                 continue
             found, spec = tree.flatten(value)

@@ -1,8 +1,8 @@
 """Derivatives as functions, with JAX's signatures: grad, value_and_grad, vjp, jvp."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Never
 
 import numpy
 
@@ -104,7 +104,9 @@ def _derivative(
     return Op(body, engine)
 
 
-def grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def grad(
+    function: Callable[..., Any], argnums: Argnums = 0, **unknown: Never
+) -> Callable[..., Any]:
     """Return the function that gives the gradient of a scalar function.
 
     Shapes and dtypes are those of the arguments named by `argnums`, which may be trees of arrays.
@@ -115,11 +117,12 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., An
     >>> gw.grad(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
     array([ 3., 12.])
     """
+    _refuse("grad", unknown)
     return _derivative(function, argnums, lambda out, back: back)
 
 
 def value_and_grad(
-    function: Callable[..., Any], argnums: Argnums = 0
+    function: Callable[..., Any], argnums: Argnums = 0, **unknown: Never
 ) -> Callable[..., tuple[Any, Any]]:
     """Return the function that gives a scalar function's value and its gradient.
 
@@ -127,7 +130,18 @@ def value_and_grad(
     >>> gw.value_and_grad(lambda x: np.sum(x**2))(np.array([1.0, 2.0]))
     (np.float64(5.0), array([2., 4.]))
     """
+    _refuse("value_and_grad", unknown)
     return _derivative(function, argnums, lambda out, back: (out, back))
+
+
+def _refuse(name: str, unknown: Mapping[str, Any]) -> None:
+    """Raise at options of JAX's function of that name."""
+    if unknown:
+        raise SignatureError(
+            f"gw.{name} has no option {', '.join(unknown)}",
+            "argnums; what has_aux returns beside the loss: a second call, or gw.vjp of a function "
+            "with several outputs",
+        )
 
 
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
@@ -158,9 +172,15 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
             tree.unflatten(s, [next(back) for _ in range(tree.leaves_of(s))]) for s in specs
         )
 
-    pull = Op(pull_body, _engine(function))
     run = function if isinstance(function, Op) else Op(plain(function))
-    return run(*primals), lambda ct: pull(ct, *primals)
+    pull_body.__name__ = f"the vjp of {run.name}"
+    out, pull = run(*primals), Op(pull_body, _engine(function))
+
+    def checked(ct: Any) -> Any:
+        _check_sizes("cotangents", ct, "outputs", out, run.name)
+        return pull(ct, *primals)
+
+    return out, checked
 
 
 def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -172,6 +192,9 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
     >>> gw.jvp(np.square, (np.array([3.0]),), (np.array([1.0]),))
     (array([9.]), array([6.]))
     """
+
+    name = getattr(function, "__name__", "f")
+    function = plain(function)
 
     def body(primals: Any, tangents: Any) -> Any:
         new, variables = _variables(primals, range(len(primals)))
@@ -192,8 +215,40 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
         moved = [widened(got.get(out.i, 0), out) if s else None for out, s in pairs]
         return tree.unflatten(spec, outs), tree.unflatten(spec, moved)
 
+    body.__name__ = f"the jvp of {name}"
+    if not (isinstance(primals, (tuple, list)) and isinstance(tangents, (tuple, list))):
+        raise SignatureError(
+            f"gw.jvp of {name} with arrays in the place of tuples",
+            "gw.jvp(f, (x,), (dx,)), one of each for every argument",
+        )
+    _check_sizes("tangents", tuple(tangents), "primals", tuple(primals), name)
     out, moved = Op(body, _engine(function))(tuple(primals), tuple(tangents))
     return out, moved
+
+
+def _check_sizes(seeds: str, given: Any, like: str, wanted: Any, name: str) -> None:
+    """Raise unless seeds have the shapes of what they belong to, or can be broadcast to them."""
+    leaves, spec = tree.flatten(wanted)
+    found = tree.flatten_like(spec, given, _no_fit(seeds, like))
+    for seed, x in zip(found, leaves, strict=True):
+        got, sizes = _sizes(seed), _sizes(x)
+        if got is None or sizes is None:
+            continue
+        pairs = zip(got[::-1], sizes[::-1], strict=False)
+        if len(got) > len(sizes) or any(d not in (1, e, None) and e is not None for d, e in pairs):
+            raise SignatureError(
+                f"{seeds} of {name} have shape {got} where its {like} have {sizes}",
+                f"{seeds} of the shapes of the {like}",
+            )
+
+
+def _sizes(x: Any) -> tuple[int | None, ...] | None:
+    """The sizes of an array as far as they are known here."""
+    try:
+        sizes = x.dims if isinstance(x, Tracer) else tuple(getattr(x, "shape", ()))
+    except ValueError:  # a tensor of unknown rank
+        return None
+    return tuple(d if isinstance(d, int) else None for d in sizes)
 
 
 def _no_fit(seeds: str, like: str) -> Callable[[str], SignatureError]:

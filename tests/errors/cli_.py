@@ -8,7 +8,6 @@ import numpy as np
 import typer
 from errors.case import Case
 
-from gradwright import rules
 from gradwright.cli import app, check, choose, data, demo, look, mnist, model, train
 
 TWO = """
@@ -91,6 +90,9 @@ CASES = [
     case(lambda: choose.choose("sgd(0.5)"), "sgd(0.5): a rule is written sgd, or sgd(lr=0.5)"),
     case(lambda: choose.choose("sgd(lr=f(1))"), "sgd(lr=f(1)): a rule is written sgd, or sgd(lr"),
     case(lambda: choose.choose("sgd(lrr=1)"), "sgd(lrr=1): sgd has no keyword lrr"),
+    case(lambda: choose.settings(["lr=cosine(0.5)"]), "cosine(0.5): missing a required argument",
+         "cosine(start, steps, *, end=0.0, warmup=0)"),
+    case(lambda: choose.settings(["lr=cosine('a', 3)"]), "schedules.cosine: start is 'a', where a"),
     case(lambda: choose.choose("none.py:x"), "no file none.py"),
     case(lambda: choose.settings(["lr"]), "--set lr: what is set is written name=value"),
     case(lambda: choose.choose_rules(["sgd"], ["mu=1"], 0), "--set mu=…: sgd has lr"),
@@ -112,7 +114,7 @@ CASES = [
          "--out a.txt: a picture is a .png, .svg or .pdf file"),
     case(lambda: look.show("sgd", "cobol"), "no target 'cobol'; one of numpy, torch, tensorflow"),
     case(not_installed, "torch is not installed; pip install 'gradwright[torch]'"),
-    case(lambda: without("torch", lambda: model.start("torch", rules.sgd, 2, 2)),
+    case(lambda: without("torch", lambda: model.check_installed("torch")),
          "--framework torch: torch is not installed; pip install 'gradwright[torch]'"),
     case(offline, "MNIST could not be downloaded:", "no network", "--data mnist.npz, with arrays"),
     case(lambda: train._finite(float("nan"), choose.choose("sgd"), 3),

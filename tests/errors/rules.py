@@ -97,6 +97,14 @@ def draws(w, g, *, rng=0):
     return w
 
 
+def noisy(w, g, *, rng):
+    return w + rng.normal()
+
+
+def unseeded(w, g, *, rng=None):
+    return w + rng.normal()
+
+
 def reads_size(w, g):
     return w - g * len(range(w.shape[0]))
 
@@ -169,6 +177,9 @@ LIMITED = gw.partition({"a": rules.sgd})
 
 CASES = [
     # declarations
+    case(lambda: gw.rule(3), "a rule of 3, which is no function", "def rule(w, g, …)"),
+    case(lambda: gw.per_param({"a": 1.0}), "gw.per_param of {'a': 1.0}, which is no function",
+         "gw.per_param(lambda name, w: …)"),
     case(lambda: gw.rule(lambda: 1), "the rule <lambda> takes no arrays", "def rule(w, g, …)"),
     case(lambda: gw.rule(lambda w, *gs: w), "the rule <lambda> takes *gs", "by its name"),
     case(lambda: gw.rule(lambda w, **more: w), "the rule <lambda> takes **more", "by its name"),
@@ -206,6 +217,20 @@ CASES = [
     case(lambda: rules.sgd.options(accumulate=0), "accumulate=0", "a number of steps"),
     case(lambda: gw.schedules.parse("open(1)"), "'open(1)' is no schedule", "plain numbers"),
     case(lambda: gw.schedules.linear(1.0, 0.0, 0), "a schedule over 0 steps", "at least one"),
+    case(lambda: gw.schedules.exponential(1.0, 0.5, every=0), "a schedule over 0 steps"),
+    case(lambda: gw.schedules.cosine("a", 3), "schedules.cosine: start is 'a', where a number is",
+         "a number for start"),
+    case(lambda: gw.schedules.cosine(0.1, "3"), "schedules.cosine: steps is '3', where a number"),
+    case(lambda: gw.schedules.linear(1.0, None, 3), "schedules.linear: end is None, where a"),
+    case(lambda: gw.schedules.exponential(1.0, "a"), "schedules.exponential: rate is 'a', where"),
+    case(lambda: gw.schedules.constant([1]), "schedules.constant: value is [1], where a number"),
+    case(lambda: gw.schedules.piecewise(1.0, [3]), "schedules.piecewise: at is [3], where a dict",
+         "{count: value, …}"),
+    case(lambda: gw.schedules.piecewise(1.0, {3: "a"}), "piecewise: at[3] is 'a', where a number"),
+    case(lambda: gw.schedules.piecewise(1.0, {"3": 0.1}), "the count '3' is '3', where a number"),
+    case(lambda: gw.schedules.parse("cosine(0.5)"), "cosine(0.5): missing a required argument: 's",
+         "cosine(start, steps, *, end=0.0, warmup=0)"),
+    case(lambda: gw.schedules.of(3), "schedules.of(3): that is no function", "constant(number)"),
     case(lambda: gw.chain(), "gw.chain: no rules", "gradient rules first"),
     case(lambda: gw.chain(rules.sgd, rules.clip), "gw.chain: clip rewrites g after w was updated",
          "gradient rules first, then the update, then projections"),
@@ -232,6 +257,11 @@ CASES = [
     case(lambda: made(gw.rule(lambda g, w: w)), "<lambda> rewrites g, and nothing applies it to w"),
     case(lambda: made(rules.sgd, lrr=1), "sgd has no keyword lrr", "one of lr"),
     case(lambda: made(rules.sgld), "sgld draws random numbers and has no seed", "rng=0"),
+    case(lambda: made(gw.rule(noisy), rng=None), "noisy draws random numbers and has no seed"),
+    case(lambda: made(gw.rule(unseeded)), "unseeded draws random numbers and has no seed", "rng=0"),
+    case(lambda: gw.rule(noisy)(V, V, rng=None), "noisy draws random numbers and has no seed"),
+    case(lambda: made(rules.sgd.options(precision="stochastic"), rng=None),
+         "sgd draws random numbers and has no seed", "rng=0"),
     case(lambda: made(rules.sgld, rng=-1), "rng=-1", "an integer seed from 0 to"),
     case(lambda: made(rules.sgld, rng=2**56), "rng=72057594037927936", "an integer seed"),
     case(lambda: made(LIMITED, {"b": V}), "no pattern of the partition matches the parameter 'b'",
@@ -299,12 +329,18 @@ CASES = [
     case(of_unknown_size, "reads_size reads a size as a Python number, and a graph that is",
          "a Python number for it, or np.where instead of if"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.normal(size=(2,))), "a draw of another size"),
+    case(lambda: stepped(lambda w, g, *, rng=0: rng.normal(size=4)), "a draw of another size"),
+    case(lambda: stepped(lambda w, g, *, rng=0: rng.exponential()),
+         "rng has no exponential: what it draws is the same in every framework",
+         "rng.normal(), uniform(), integers(low, high) or bits()"),
     case(lambda: stepped(draws), "more than 255 draws in one rule", "fewer draws"),
     case(lambda: stepped(lambda w, g, *, rng=0: rng.integers(3, 3)), "integers from [3, 3)",
          "between 1 and 2**24 of them"),
     case(lambda: rules.clip_by_global_norm(1.0), "was called with 1 positional values",
          "keywords for a preset", "clip_by_global_norm(g)"),
     # state
+    case(lambda: made(rules.sgd).load_state_dict(None),
+         "load_state_dict of NoneType, where a dict is expected", "what .state_dict() gave"),
     case(lambda folder: swapped(folder, lambda o, path: o.step(V)),
          "step inside swapped('avg'): the parameters hold", "the step after the with block"),
     case(lambda folder: swapped(folder, lambda o, path: o.save(path)), "saving inside swapped"),

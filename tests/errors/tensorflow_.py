@@ -130,6 +130,8 @@ CASES = [
     case(gradient_of_eager, "a gradient through twice, which ran as plain NumPy inside gw.eager()",
          "the call outside of gw.eager()"),
     # rules
+    case(lambda: rules.sgd.tf1([variable()]), "sgd.tf1 was given 1 positional values",
+         "sgd.tf1(lr=…), then .minimize(loss, var_list=[…])"),
     case(lambda: rules.sgd.options(accumulate=2).tf1(), "accumulate is not in this version for Ten",
          "gradients that are means already"),
     case(lambda: swapped("avg"), "step inside swapped('avg')", "the step after the with block"),

@@ -111,6 +111,11 @@ def in_eager():
 NAMED = gw.partition({"*.bias": rules.sgd, "*": rules.adam})
 
 CASES = [
+    case(lambda: gw.op(lambda x: torch.sin(x))(V), "torch.sin is called on a traced array",
+         "np.sin; what is native in every framework is written in NumPy"),
+    case(lambda: gw.op(lambda x: torch.nn.functional.softmax(x, 0))(V),
+         "torch.nn.functional.softmax is called on a traced array", "e = np.exp(x - np.max(x"),
+    case(lambda: gw.op(lambda x: torch.linalg.inv(x))(M), "torch.linalg.inv is called on a"),
     # ops
     case(lambda: reentrant(V), "the host op reentrant was called by torch, and calls torch itself",
          "NumPy in it"),

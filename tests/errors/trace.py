@@ -225,6 +225,38 @@ def method():
     return A
 
 
+def text_option(x, *, mode="linear"):
+    return x if mode == "linear" else 2 * x
+
+
+def number_option(x, *, k=2.0):
+    return k * x
+
+
+def flagged(x, *, flag=True):
+    return 2 * x if flag else x
+
+
+def repeated(x, *, k=2):
+    return sum(x for _ in range(k))
+
+
+def another_library(x):
+    """What PyTorch does when its own function is called on a tracer."""
+    return x.__torch_function__(math.sin, (), (x,))
+
+
+def with_surrogate(function, *arrays):
+    """The gradient of an op whose result has the shape of its argument, by a surrogate."""
+
+    @gw.op
+    def ste(x):
+        return np.round(x)
+
+    ste.surrogate(function)
+    return gw.grad(total(ste))(*arrays)
+
+
 def total(f):
     return lambda x: np.sum(f(x))
 
@@ -258,6 +290,24 @@ CASES = [
          "x = x + y in place of x += y"),
     case(lambda: on(V)(lambda x: np.add(x, 1, dtype=float)), "np.add(dtype=…) cannot be traced",
          ".astype for dtype="),
+    # what other libraries' arrays have
+    case(lambda: on(V)(lambda x: x.detach()), "a traced array has no attribute detach",
+         "gw.stop_gradient(x)"),
+    case(lambda: on(V)(lambda x: x.numpy()), "has no attribute numpy", "x as it is: inside the"),
+    case(lambda: on(V)(lambda x: x.device), "has no attribute device", "device outside the functi"),
+    case(lambda: on(V)(lambda x: x.exp()), "has no attribute exp", "instead: np.exp"),
+    case(lambda: on(V)(lambda x: x.unique()), "has no attribute unique", "shape, ndim, size, dt"),
+    case(lambda: on(V)(another_library), "torch.sin is called on a traced array, which is no array",
+         "np.sin; what is native in every framework is written in NumPy"),
+    # options
+    case(lambda: on(V, mode=3)(text_option), "np.equal of the text 'linear': mode is traced (int",
+         "a text for an option that is compared with one"),
+    case(lambda: on(V, k="two")(number_option), "number_option: k is 'two', where a number is",
+         "a number, as the default k=2.0 is"),
+    case(lambda: on(V, flag=0.5)(flagged), "flag is read as a bool or an int; it was given a float",
+         "a bool or an int for flag", "np.where(c, a, b)"),
+    case(lambda: on(V, k=0.5)(repeated), "k is read as a bool or an int; it was given a float",
+         "a bool or an int for k"),
     # two runs that differ
     case(lambda: on(V)(lambda x: x + np.random.normal()), "gave two different graphs when it was",
          "a captured value used at", "draw random numbers with rng.normal()"),
@@ -325,7 +375,17 @@ CASES = [
     case(lambda: on(V)(lambda x: x[-2 : x.shape[0]]), "a negative bound beside a size"),
     case(lambda: on(V, V)(lambda x, i: np.take(x, i)), "float32 indices", "indices.astype(int)"),
     case(lambda: on(ONE, I)(lambda x, i: np.take(x, i, 0)), "np.take of an array without dim"),
+    case(lambda: on(V[:0])(lambda x: np.max(x)), "zero-size array to reduction operation maximum",
+         "arrays that are not empty"),
+    case(lambda: on(V[:0])(lambda x: np.argmax(x)), "argmax of an empty", "that are not empty"),
     # calls and declarations
+    case(lambda: gw.op(3), "3 is no function", "a function of arrays, in NumPy"),
+    case(lambda: gw.jvp(3, (V,), (V,)), "3 is no function", "a function of arrays, in NumPy"),
+    case(lambda: gw.value_and_grad(total(np.square))(np.matrix(X)),
+         "was called with a np.matrix, whose *, ** and sums are not those of arrays",
+         "np.asarray(x)"),
+    case(lambda: on(V)(lambda x: gw.rules.sgd(x, x)), "the rule sgd is called on traced arrays: in",
+         "gw.chain of rules"),
     case(lambda: own_vjp(V), "own_vjp(x, y): missing a required argument: 'y'", "arrays first"),
     case(lambda: gw.op(lambda x, *, k=1: x)(V, 2), "too many positional", "options by name: k"),
     case(lambda: gw.op(lambda x, **rest: x), "the op <lambda> takes **rest", "every option by its"),
@@ -344,8 +404,8 @@ CASES = [
     case(lambda: own_vjp.source("cobol"), "no target 'cobol'", "torch, tensorflow, jax, fused"),
     case(lambda: own_vjp.options(engine="gpu"), "engine='gpu' is not in this version",
          "engine='auto' or 'numpy' or 'fused'"),
-    case(lambda: gw.op(lambda x: x + 1).options(engine="fused")(X.view(np.matrix)),
-         '<lambda> with engine="fused": an array of the class matrix', 'engine="auto"'),
+    case(lambda: gw.op(lambda x: x + 1).options(engine="fused")(np.ma.array(X)),
+         '<lambda> with engine="fused": an array of the class MaskedArray', 'engine="auto"'),
     case(lambda: gw.op(lambda x: [x * k for k in range(x.shape[0])][0]).source(),
          "needs the size of axis 0 of argument 0 as a Python int", "np.zeros_like, np.ones_like"),
     # derivatives
@@ -381,6 +441,22 @@ CASES = [
     case(lambda: gw.grad(total(np.sin))(I), "by an argument of integers", "x.astype(np.float32)"),
     case(lambda: gw.grad(np.sin)(V), "the gradient of sin, whose value is float32 with 1 dim",
          "np.sum or np.mean of it"),
+    case(lambda: gw.grad(total(np.sin), has_aux=True), "gw.grad has no option has_aux", "argnums;"),
+    case(lambda: gw.value_and_grad(np.sin, has_aux=True), "gw.value_and_grad has no option"),
+    case(lambda: gw.vjp(np.sin, V)[1](np.ones(4)),
+         "cotangents of sin have shape (4,) where its outputs have (3,)", "the shapes of the outp"),
+    case(lambda: gw.vjp(np.sin, V)[1](X), "cotangents of sin have shape (2, 3) where its outputs"),
+    case(lambda: gw.vjp(np.sin, V)[1]("g"), "the vjp of sin was called with str", "real numbers"),
+    case(lambda: gw.jvp(np.sin, (V,), (np.ones(4),)),
+         "tangents of sin have shape (4,) where its primals have (3,)", "the shapes of the pri"),
+    case(lambda: gw.jvp(np.sin, (V,), ("t",)), "the jvp of sin was called with str"),
+    case(lambda: gw.jvp(np.sin, V, V), "gw.jvp of sin with arrays in the place of tuples",
+         "gw.jvp(f, (x,), (dx,))"),
+    case(lambda: with_surrogate(lambda x: np.sum(x), V),
+         "the surrogate of ste gives an array of shape () where ste gives (?,)",
+         "a surrogate whose result has the shape of the op's"),
+    case(lambda: with_surrogate(lambda x: x[1:], V),
+         "the surrogate of ste gives an array of shape (2,) where ste gives (3,)"),
     case(lambda: gw.jvp(np.sign, (I,), (I,)), "a tangent of integers", "None for arguments"),
     case(lambda: gw.jvp(np.sin, (V,), (V, V)), "the tangents have a tuple of 2 where a tuple of 1"),
     case(lambda: gw.jvp(lambda d: d[1], ([None, V],), ([V, V],)),

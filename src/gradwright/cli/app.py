@@ -91,7 +91,8 @@ def demo(
     \b
     --compare without rules compares the compact rule on a centred domain, on [0, 20), and sgd.
     An .npz file has the arrays x_train, y_train, x_test, y_test.
-    Exit codes: 0 trained, 1 the run failed (the loss is not finite), 2 wrong usage.
+    Exit codes: 0 trained, 1 the run failed (a loss that is not finite, an error in the
+    rule), 2 wrong usage.
     """
     from . import demo as command
     from .stop import WrongUsage

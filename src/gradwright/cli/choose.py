@@ -42,7 +42,12 @@ def parsed(text: str) -> Any:
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
-        return schedules.parse(ast.unparse(node))
+        try:
+            return schedules.parse(ast.unparse(node))
+        except SignatureError as error:
+            if ast.unparse(node.func) not in schedules.WRITTEN:
+                raise
+            raise WrongUsage(error.text("")) from None
     return ast.literal_eval(node)
 
 

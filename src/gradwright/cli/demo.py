@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from . import curves, data, report
+from . import curves, data, model, report
 from .choose import Chosen, choose_rules
 from .data import Data
 from .stop import WrongUsage, showing_lines_of
@@ -18,6 +18,7 @@ def demo(
     name: str, rules: Sequence[str], pairs: Sequence[str], plan: Plan, out: str, as_json: bool
 ) -> None:
     """Train, print, draw."""
+    model.check_installed(plan.framework)
     chosen = choose_rules(rules, pairs, plan.seed)
     _check_picture(out)
     screen = report.console(quiet=as_json)

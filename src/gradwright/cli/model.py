@@ -1,6 +1,7 @@
 """Softmax regression ``y = x W``, and one step of its training in each framework."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,14 +80,16 @@ FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "torch": torch}
 PACKAGES = {"tf1": "tensorflow", "torch": "torch"}
 
 
+def check_installed(framework: str) -> None:
+    """Raise unless the package of a framework is here."""
+    package = PACKAGES.get(framework, framework)
+    if find_spec(package) is None:
+        raise WrongUsage(
+            f"--framework {framework}: {package} is not installed; "
+            f"pip install 'gradwright[{package}]'"
+        )
+
+
 def start(framework: str, rule: Rule[Any], inputs: int, classes: int) -> Training:
     """The model with weights zero, in one framework."""
-    try:
-        return FRAMEWORKS[framework](rule, np.zeros((inputs, classes), np.float32))
-    except ModuleNotFoundError as error:
-        if error.name != PACKAGES.get(framework):
-            raise
-        raise WrongUsage(
-            f"--framework {framework}: {error.name} is not installed; "
-            f"pip install 'gradwright[{error.name}]'"
-        ) from None
+    return FRAMEWORKS[framework](rule, np.zeros((inputs, classes), np.float32))

@@ -16,6 +16,7 @@ from ..errors import TraceError, user_line
 from ..graph import WEAK, Frozen, Graph, Node
 from ..kinds import loop, number_dtype
 from ..primitives import PRIMITIVES
+from . import foreign
 
 np: Any = numpy  # applied to tracers, which its stubs do not know
 
@@ -146,11 +147,14 @@ class Tracer(NDArrayOperatorsMixin):
             "value yet. To see numbers: f.__wrapped__(…), gw.record(name, x), with gw.eager()>"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise foreign.missing(name, FUNCTIONS)
+
     # --- Python's questions that only a number can answer ---
     def __bool__(self) -> bool:
         try:
             return bool(
-                concrete(
+                _read(
                     self,
                     "the truth of an array is not known while tracing",
                     "np.where(condition, a, b)",
@@ -162,7 +166,7 @@ class Tracer(NDArrayOperatorsMixin):
 
     def __index__(self) -> int:
         return operator.index(
-            concrete(
+            _read(
                 self,
                 "a traced value is no Python int, as range() or an index wants one",
                 "an int option after * for range(k); np.take(x, indices, axis) for an index",
@@ -241,6 +245,13 @@ class Tracer(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return call_function(function, args, kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        """What PyTorch calls for a function of its own; after a method comes our operator."""
+        if getattr(function, "__qualname__", "").startswith("Tensor"):
+            return NotImplemented
+        raise foreign.of_framework("torch", function, FUNCTIONS)
 
     def __getitem__(self, index: Any) -> Any:
         return FUNCTIONS[operator.getitem](self, index)
@@ -411,6 +422,13 @@ def elementwise(name: str, *args: Any, **params: Any) -> Tracer:
     if name in _FOLDED_DIMS and all(dim_of(x) is not None for x in args):
         x, y = map(dim_of, args)
         return lift(graph, number_of(graph, dims.arith(_FOLDED_DIMS[name], x, y)))
+    text = next((x for x in args if isinstance(x, (str, bytes))), None)
+    if text is not None:
+        with_it = " and ".join(_named(x) for x in args if isinstance(x, Tracer))
+        raise TraceError(
+            f"np.{name} of the text {text!r}: {with_it}",
+            "a text for an option that is compared with one, a number for one in an equation",
+        )
     xs = [lift(graph, x) for x in args]
     try:
         dtypes, out = loop(name, [x.node.dtype for x in xs])
@@ -450,6 +468,18 @@ def concrete(x: Tracer, what: str, instead: str) -> Any:
         elif n.prim != "const" and not (n.args and not n.shape):
             raise TraceError(f"{what}: {_named(x)}", instead)
     raise Specialise(needs)
+
+
+def _read(x: Tracer, what: str, instead: str) -> Any:
+    """The same for a truth or an index; an option that is one was meant as a bool or an int."""
+    n = x.node
+    if n.prim == "input" and n.dtype == "float":
+        name = x.graph.names[n["k"]]
+        raise TraceError(
+            f"{name} is read as a bool or an int; it was given a float",
+            f"a bool or an int for {name}; a float is for NumPy's functions, np.where(c, a, b)",
+        )
+    return concrete(x, what, instead)
 
 
 def _cone(x: Tracer) -> set[int]:

@@ -30,6 +30,11 @@ def meta(value: Any, name: str) -> Meta:
     if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind not in "biuf":
         what = getattr(value, "dtype", type(value).__name__)
         raise SignatureError(f"{name} was called with {what}", "arrays of real numbers")
+    if isinstance(value, np.matrix):
+        raise SignatureError(
+            f"{name} was called with a np.matrix, whose *, ** and sums are not those of arrays",
+            "np.asarray(x)",
+        )
     flag = value.item() if value.dtype == bool and not value.shape else None  # a body may read it
     return Meta(value.shape, dtype_name(value.dtype), flag)
 
@@ -63,8 +68,10 @@ def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -
         if raised_on_host(error):
             raise
         shapes = ", ".join(str(np.shape(x)) for x in leaves)
+        is_empty = "zero-size" in str(error) or "empty sequence" in str(error)
         raise SignatureError(
-            f"{name} of arrays of shapes {shapes}: {error}", "arrays whose sizes fit together"
+            f"{name} of arrays of shapes {shapes}: {error}",
+            "arrays that are not empty" if is_empty else "arrays whose sizes fit together",
         ) from error
 
 

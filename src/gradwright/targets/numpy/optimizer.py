@@ -397,6 +397,11 @@ class Optimizer:
         """Take over a state; parameters are matched by name, and its hyperparameters replace the
         numbers of their groups. Raises, and changes nothing, if it belongs to another rule or does
         not fit; with ``strict=False`` what is missing keeps its initial value, with a warning."""
+        if not isinstance(state, Mapping):
+            raise StateError(
+                f"load_state_dict of {type(state).__name__}, where a dict is expected",
+                "what .state_dict() gave; .load(path) for a file that .save wrote",
+            )
         self._take(state, {}, strict)
 
     def _take(self, state: Mapping[str, Any], weights: Mapping[str, Array], strict: bool) -> None:

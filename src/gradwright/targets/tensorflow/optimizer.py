@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import tensorflow as tf
 
 from ...equation import PerParam, Shared
-from ...errors import GradwrightError
+from ...errors import GradwrightError, SignatureError
 from ...op import is_eager
 from ...optimizer import Entry, SlotError, SwappedError, check_step, checked_seed, compute
 from ...plan import Result
@@ -34,8 +34,18 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
     rule: Rule[Any]
 
     def __init__(
-        self, *, use_locking: bool = False, name: str | None = None, **keywords: Any
+        self,
+        *params: Never,
+        use_locking: bool = False,
+        name: str | None = None,
+        **keywords: Any,
     ) -> None:
+        if params:
+            raise SignatureError(
+                f"{self.rule.name}.tf1 was given {len(params)} positional values: optimizers of "
+                "TensorFlow 1 are made without variables",
+                f"{self.rule.name}.tf1(lr=…), then .minimize(loss, var_list=[…])",
+            )
         super().__init__(use_locking, name or self.rule.name)
         self._preset = self.rule.preset(keywords)
         self._seed = checked_seed(self._preset, self._preset.seed)
