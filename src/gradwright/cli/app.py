@@ -28,6 +28,7 @@ class Framework(StrEnum):
     numpy = "numpy"
     tf1 = "tf1"
     torch = "torch"
+    optax = "optax"
 
 
 class Target(StrEnum):
@@ -36,6 +37,7 @@ class Target(StrEnum):
     numpy = "numpy"
     torch = "torch"
     tensorflow = "tensorflow"
+    jax = "jax"
     fused = "fused"
 
 
