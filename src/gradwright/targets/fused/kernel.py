@@ -195,7 +195,7 @@ class _Kernel:
         """Random values that arrays meet, in element order: one vector for each of the block."""
         if not self.random:
             return {}
-        words = Words(b, "%element")
+        words = Words(b, "%element", self.row)
         four = [dict(env) for _ in range(4)]
         for i in sorted(self.random):
             n = self.graph.nodes[i]
@@ -210,7 +210,7 @@ class _Kernel:
 
     # --- the whole ---
     def build(self) -> Kernel:
-        numbers = Builder("n")
+        numbers = self.row = Builder("n")
         known = self._numbers(numbers)
         self.evaluate(numbers, known, [i for i in self.live if i not in self.varying and
                                        not self.rank[i]])  # fmt: skip
