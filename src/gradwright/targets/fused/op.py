@@ -14,7 +14,7 @@ from .memory import Memory
 from .stages import Stage, pattern, shaped, spaces, staged
 
 # A library is faster below this many passes times (elements, and what the call of each costs).
-WORTH = 50_000
+WORTH = 100_000
 _KEPT = 64  # sizes that are remembered
 _BY_ELEMENT = ("elementwise", "compare", "integer", "select", "cast")
 

@@ -20,7 +20,7 @@ class _Memory:
     """Dense tensors on the CPU, outside of whatever records or transforms what is done to them."""
 
     spelling = SPELLING
-    call = 5000
+    call = 10_000
 
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
