@@ -19,6 +19,9 @@ class _Memory:
     spelling = SPELLING
     call = 1000
 
+    def threads(self) -> int | None:
+        return None
+
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         for x in xs:
             if type(x) not in _PLAIN and not isinstance(x, (np.generic, bool, int, float)):

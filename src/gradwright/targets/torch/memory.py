@@ -22,6 +22,9 @@ class _Memory:
     spelling = SPELLING
     call = 10_000
 
+    def threads(self) -> int | None:
+        return torch.get_num_threads()
+
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
             return "what torch records or transforms"
