@@ -15,6 +15,9 @@ class Memory(Protocol):
     def threads(self) -> int | None:
         """How many threads the library itself uses, if it says so."""
 
+    def shapes(self, xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes, or `None` if there are values whose sizes are not known yet."""
+
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         """Why a kernel may not read these, or `None`: plain arrays, and what becomes one."""
 
