@@ -128,6 +128,11 @@ class Op(Capturing, Generic[P]):
                 f"engine={engine!r} is not in this version",
                 f"engine={' or '.join(map(repr, get_args(Engine)))}",
             )
+        if not self.is_traced:
+            raise SignatureError(
+                f"{self.name} runs on the host: no engine computes it",
+                "the engine of an op that calls it",
+            )
         other: Op[P] = Op(self.__wrapped__, engine)
         other._own, other._functions = self._own, [*self._functions]
         return other

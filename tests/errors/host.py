@@ -73,6 +73,10 @@ def compiled():
 
 
 CASES = [
+    case(lambda: noisy.options(engine="fused"), "noisy runs on the host: no engine computes it",
+         "the engine of an op that calls it"),
+    case(lambda: gw.op(lambda x: noisy(x) * 2).options(engine="fused")(V),
+         '<lambda> with engine="fused": it calls Python that is not pure', 'engine="auto"'),
     case(compiled, "the host op fails raised KeyError: 'boom'", "is fails.last_error"),
     # declarations
     case(lambda: made(batch="map"), "batch='map' of a host op", "'loop' or 'elementwise'"),

@@ -43,6 +43,8 @@ def rated(w, g, *, lr):
 
 
 CASES = [
+    case(lambda: twice.options(engine="fused")(jnp.ones(3)),
+         'twice with engine="fused" on JAX\'s arrays', 'engine="auto", or NumPy arrays'),
     case(lambda: twice(jax.random.key(0)), "twice was called with key<fry>", "real numbers"),
     case(lambda: twice(V + 1j), "twice was called with complex64", "arrays of real numbers"),
     case(lambda: twice(jax.ShapeDtypeStruct((3,), jnp.complex64)), "twice was called with complex"),
