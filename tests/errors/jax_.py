@@ -25,7 +25,19 @@ def eager_inside(transform):
         transform(twice)(1.0)
 
 
+@gw.host_op()
+def reads(x):
+    return np.asarray(V + 1)
+
+
+@gw.host_op()
+def returns(x):
+    return jnp.asarray(x)
+
+
 CASES = [
+    case(lambda: reads(V), "the host op reads was called by JAX, and calls JAX itself", "NumPy in"),
+    case(lambda: returns(V), "the host op returns was called by JAX, and calls JAX itself"),
     case(lambda: twice(jax.random.key(0)), "twice was called with key<fry>", "real numbers"),
     case(lambda: twice(V + 1j), "twice was called with complex64", "arrays of real numbers"),
     case(lambda: twice(jax.ShapeDtypeStruct((3,), jnp.complex64)), "twice was called with complex"),
