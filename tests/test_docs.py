@@ -34,6 +34,14 @@ def test_page(page, tmp_path, monkeypatch):
     assert failed == 0
 
 
+@pytest.mark.framework
+def test_the_page_for_code_of_tensorflow_1():
+    pytest.importorskip("tensorflow")
+    failed, tried = doctest.testfile(str(ROOT / "docs/py_func.md"), module_relative=False)
+    assert tried > 0
+    assert failed == 0
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
     failed, _ = doctest.testmod(importlib.import_module(name))

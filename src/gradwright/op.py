@@ -108,6 +108,11 @@ class Op(Capturing, Generic[P]):
         self.autograph_info__: dict[str, Any] = {}
 
     @property
+    def reference(self) -> Callable[..., Any]:
+        """What the op is, on NumPy arrays: the function as it was written."""
+        return self.__wrapped__
+
+    @property
     def name(self) -> str:
         return self.signature.name
 

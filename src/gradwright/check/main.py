@@ -87,7 +87,7 @@ def drawn(op: Op[Any], options: Mapping[str, Any], seed: int) -> list[Any]:
         for low, high in _INTERVALS:
             xs = [rng.uniform(low, high, shape) for _ in range(count)]
             try:
-                if _is_mostly_finite(op.__wrapped__, xs, options):
+                if _is_mostly_finite(op.reference, xs, options):
                     return xs
             except Exception as raised:  # whatever the user's function says of such arguments
                 error = error or raised
