@@ -45,6 +45,7 @@ class Subject:
     rule: str = "derivative"  # what the author calls it: vjp, partials, surrogate, derivative
     is_analytic: bool = False
     is_elementwise: bool = False
+    complex_names: tuple[str, ...] = ()  # of arguments that are pairs: real and imaginary parts
 
     @property
     def wrt(self) -> list[int]:
