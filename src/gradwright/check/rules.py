@@ -238,7 +238,7 @@ def _suspects(trial: Trial) -> list[str]:
     found = []
     for name in sorted(numbers, key=lambda k: abs(numbers[k])):
         reference = Reference(trial.rule, trial.weights, {**trial.keywords, name: 1e-30})
-        before = reference.ws
+        before = list(reference.ws)
         try:
             reference.step(next(iter(trial.gradients(1))))
         except Exception:  # a keyword that cannot be nothing
