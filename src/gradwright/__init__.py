@@ -15,6 +15,6 @@ __all__ = [
     "Array", "CheckFailure", "GradwrightError", "Op", "Optimizer", "Precision", "Report", "Rng",
     "Rule", "SignatureError", "StateError", "TraceError", "chain", "check", "check_gradient",
     "eager", "given", "global_sum", "grad", "host_op", "jvp", "op", "partition", "per_param",
-    "record", "rule",
-    "rules", "schedules", "shared", "stop_gradient", "tf1", "value_and_grad", "vjp",
+    "record", "rule", "rules", "schedules", "shared", "stop_gradient", "tf1", "value_and_grad",
+    "vjp",
 ]  # fmt: skip

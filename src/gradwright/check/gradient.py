@@ -33,8 +33,8 @@ def report(
     name = getattr(function, "__name__", type(function).__name__)
     framework = _chosen(framework, examples, name)
     start = time.perf_counter()
-    module = import_module(f"{frameworks.__name__}.{framework}_")
     arrays = [_as_array(x, name) for x in examples]
+    module = import_module(f"{frameworks.__name__}.{framework}_")
     subject = _subject(function, name, arrays, module)
     kinds = module.MODES["quick" if effort == "quick" else "gradient"]
     modes: list[Mode] = [kind(subject.call, subject.wrt) for kind in kinds]

@@ -14,6 +14,7 @@ from ..rules import sgd
 from . import frameworks, ops
 from .diagnose import CURES
 from .look import watching
+from .machines import MACHINES
 from .report import Cell, Diagnosis, Report
 from .subject import as_arrays, of_op
 
@@ -91,7 +92,7 @@ def of_a_rule(
     keywords = rules.keywords_of(rule, keywords)
     if rule.rewrites == "g":
         rule = chain(rule, sgd)
-    chosen = frameworks.chosen(names)
+    chosen = [n for n in frameworks.chosen(names) if n in MACHINES]
     start = time.perf_counter()
     with watching(f"checking {rule.name}", len(rules.CHECKS) * len(chosen)) as told:
         found = rules.run(rule, chosen, optimizer, keywords, effort, seed, told)
