@@ -124,8 +124,8 @@ def parted(x: Any) -> Any:
 
 
 MODES: dict[str, list[type[Eager]]] = {
-    "quick": [Eager],
-    "normal": [Eager, Jit],
-    "thorough": [Eager, Jit],
-    "gradient": [Eager, Jit],
+    "quick": [Jit],  # without it, every operation is compiled for every shape
+    "normal": [Jit, Eager],
+    "thorough": [Jit, Eager],
+    "gradient": [Jit, Eager],
 }

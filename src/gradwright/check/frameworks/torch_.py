@@ -128,6 +128,9 @@ class Compiled(Eager):
     name = "torch.compile"
     backend = "aot_eager"
 
+    def value(self, xs: Arrays) -> list[Seen]:
+        return _seen(self._run(*self._leaves(xs)))  # as `pull` calls it: compiled once
+
     @cached_property
     def _run(self) -> Callable[..., Any]:
         function = self.function
