@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 FRAMEWORKS = (
     "gradwright.targets.torch",
     "gradwright.targets.tensorflow",
+    *(f"gradwright.check.frameworks.{name}_" for name in ("torch", "tensorflow", "jax")),
     "gradwright.cli",
     "gradwright.__main__",
 )

@@ -55,7 +55,7 @@ WITH_TORCH = {
 # What runs in part: the functions that need no more than this version has.
 IN_PART = {
     "q01_mod": ["test_tf1", "test_torch", "test_gradient"],
-    "q18_package": ["test_pickle", "test_huber", "use"],
+    "q18_package": ["test_pickle", "test_huber", "test_ring", "use"],
 }
 
 

@@ -46,6 +46,7 @@ class Subject:
     is_analytic: bool = False
     is_elementwise: bool = False
     is_on_host: bool = False  # Python on the host: maybe a solver, right to some digits
+    complex_names: tuple[str, ...] = ()  # of arguments that are pairs: real and imaginary parts
 
     @property
     def wrt(self) -> list[int]:
