@@ -36,7 +36,7 @@ def test_shapes_and_dtypes_are_known_before_a_run():
     assert times(inputs(3), y).shape == (None, 3)
     assert times(inputs(3), np.ones((2, 1, 3), np.float32)).shape == (2, None, 3)
     assert total(inputs(3, dtype="int32")).dtype in ("int32", "int64")
-    for dtype in ("float16", "bfloat16", "float64"):
+    for dtype in ("float16", "bfloat16", *(["float64"] if BACKEND != "jax" else [])):
         assert total(inputs(3, dtype=dtype)).dtype == dtype
     out = gw.op(lambda x: np.where(x > 0, np.ones(3, np.float16), x))(inputs(3))
     assert out.dtype == "float32"
@@ -45,7 +45,7 @@ def test_shapes_and_dtypes_are_known_before_a_run():
 def test_trees_options_and_integers():
     x, k = inputs(3), inputs(1, dtype="int32")
     out = parts({"a": x, "b": [2 * x]}, k=k)
-    assert (out["at"].shape, out["at"].dtype) == ((None,), "int64")
+    assert (out["at"].shape, out["at"].dtype) == ((None,), "int32" if BACKEND == "jax" else "int64")
     model = keras.Model([x, k], [out["sum"], out["at"], out["both"][1]])
     got = model([X, np.int32([[7], [8]])])
     for a, b in zip(got, [3 * X, [2, 2], [[7], [8]]], strict=True):
@@ -117,7 +117,13 @@ def torch_gradient(v):
     return v.value.grad
 
 
-GRADIENTS = {"tensorflow": tensorflow_gradient, "torch": torch_gradient}
+def jax_gradient(v):
+    import jax
+
+    return jax.grad(lambda x: keras.ops.sum(times(x, X[1])))(v.value)
+
+
+GRADIENTS = {"tensorflow": tensorflow_gradient, "torch": torch_gradient, "jax": jax_gradient}
 
 
 # --- saved -------------------------------------------------------------------------------------
