@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from keras_parts import parts, times, total
+from keras_parts import cube, parts, times, total
 
 import gradwright as gw
 
@@ -23,7 +23,8 @@ def trained(layers, x, y, start):
     """The weights after one step of plain gradient descent."""
     model = keras.Sequential(layers)
     model.set_weights(start)
-    model.compile(keras.optimizers.SGD(1.0), lambda true, pred: keras.ops.sum(pred))
+    loss = lambda true, pred: keras.ops.sum(pred)
+    model.compile(keras.optimizers.SGD(1.0), loss, jit_compile=False)  # XLA calls no host
     model.fit(x, y, batch_size=len(x), verbose=0)
     return model.get_weights()
 
@@ -72,6 +73,13 @@ def test_fit_uses_the_rule_of_a_layer():
     (thrice,) = trained([inputs(3), dense, half.layer()], X, X[:, :2], start)
     np.testing.assert_allclose(start[0] - thrice, 3 * (start[0] - once), rtol=1e-6)
     assert np.abs(start[0] - once).max() > 1
+
+
+def test_a_body_that_runs_on_the_host_is_a_layer_too():
+    assert cube(inputs(3)).shape == (None, 3) and cube(inputs(3)).dtype == "float32"
+    dense = keras.layers.Dense(2, use_bias=False)
+    (w,) = trained([inputs(3), dense, cube.layer()], X[:1], X[:1, :2], [np.ones((3, 2))])
+    np.testing.assert_allclose(w, 1 - 9 * 6**2 * np.float32([[1, 1], [2, 2], [3, 3]]))
 
 
 class Scaled(keras.layers.Layer):

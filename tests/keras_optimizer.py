@@ -91,7 +91,7 @@ def test_the_conventions_are_those_of_kerass_own_optimizers(ours, theirs):
 
 @in_every_mode
 def test_noise_has_numpys_bits_for_every_shape(mode):
-    start = [np.zeros(shape, np.float32) for shape in [(), (1,), (5,), (3, 7), (2, 3, 4)]]
+    start = [np.zeros(shape, np.float32) for shape in [(), (1,), (5,), (0, 2), (3, 7)]]
     ours = mode(jump, {"rng": 2**55 + 9}, start, [start] * 3)
     exact = by_numpy(jump, {"rng": 2**55 + 9}, start, [start] * 3)
     for a, b in zip(ours, exact, strict=True):
