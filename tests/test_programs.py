@@ -142,7 +142,9 @@ def test_the_functions_of_programs_with_keras(monkeypatch, tmp_path):
     __import__("q07_per_layer").keras_(model)
     start = model.get_weights()
     model.fit(x, y, verbose=0)
-    low, high = (np.abs(a - b).max() for a, b in zip(model.get_weights()[::2], start[::2]))
+    low, high = (
+        np.abs(a - b).max() for a, b in zip(model.get_weights()[::2], start[::2], strict=True)
+    )
     assert high > 3 * low > 0  # the rate of layer 0 is 0.9¹¹ of that of layer 11
 
     W = tf.Variable(np.float32([5.0, 0.5]))
@@ -156,7 +158,7 @@ def test_the_functions_of_programs_with_keras(monkeypatch, tmp_path):
     loaded = q16.keras_(tmp_path / "model.keras")
     for m in (model, loaded):
         m.fit(x, y, shuffle=False, verbose=0)
-    for a, b in zip(model.get_weights(), loaded.get_weights()):
+    for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert loaded.optimizer.steps == model.optimizer.steps == 2
 
