@@ -42,8 +42,8 @@ def eagerly(rule, keywords, start=START, gradients=GRADIENTS, wrap=lambda f: f):
 
 
 def a_while(mode):
-    """How many gradients a test has time for: one operation at a time takes TensorFlow long."""
-    return GRADIENTS[:20] if BACKEND == "tensorflow" and mode is eagerly else GRADIENTS
+    """How many gradients a test has time for: one operation at a time takes long."""
+    return GRADIENTS[:10] if BACKEND != "torch" and mode in (eagerly, statelessly) else GRADIENTS
 
 
 def by_function(rule, keywords, start=START, gradients=GRADIENTS, jit=False):
@@ -72,7 +72,14 @@ def statelessly(rule, keywords, start=START, gradients=GRADIENTS, wrap=lambda f:
     return [keras.ops.convert_to_numpy(w) for w in ws]
 
 
+def by_jit(rule, keywords, start=START, gradients=GRADIENTS):
+    import jax
+
+    return statelessly(rule, keywords, start, gradients, jax.jit)
+
+
 MODES = {
     "tensorflow": [eagerly, by_function, by_xla],
     "torch": [eagerly, statelessly],
+    "jax": [eagerly, statelessly, by_jit],
 }[BACKEND]

@@ -91,7 +91,7 @@ def test_the_conventions_are_those_of_kerass_own_optimizers(ours, theirs):
 
 @in_every_mode
 def test_noise_has_numpys_bits_for_every_shape(mode):
-    start = [np.zeros(shape, np.float32) for shape in [(), (1,), (5,), (3, 7), (2, 3, 4)]]
+    start = [np.zeros(shape, np.float32) for shape in [(), (1,), (5,), (0, 2), (3, 7)]]
     ours = mode(jump, {"rng": 2**55 + 9}, start, [start] * 3)
     exact = by_numpy(jump, {"rng": 2**55 + 9}, start, [start] * 3)
     for a, b in zip(ours, exact, strict=True):
@@ -189,21 +189,35 @@ def once_traced(f):
     return run
 
 
-COMPILED = {"tensorflow": once_traced, "torch": lambda f: f}
+COMPILED = {"tensorflow": once_traced, "torch": lambda f: f, "jax": lambda f: f}
+
+
+def once(optimizer, gradients, ws):
+    """A step; on JAX Keras scales losses in the stateless form only."""
+    if BACKEND != "jax":
+        return optimizer.apply(tensors(gradients), ws)
+    import jax
+
+    state, step = [v.value for v in optimizer.variables], jax.jit(optimizer.stateless_apply)
+    new, state = step(state, tensors(gradients), [w.value for w in ws])
+    for v, x in zip([*ws, *optimizer.variables], [*new, *state], strict=True):
+        v.assign(x)
+    return None
 
 
 def test_loss_scaling_skips_what_is_not_finite():
     inner = noisy.keras()
     optimizer, ws = keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0), variables()
+    optimizer.build(ws)
     scaled = [[4 * a for a in g] for g in GRADIENTS[:3]]
-    optimizer.apply(tensors(scaled[0]), ws)
+    once(optimizer, scaled[0], ws)
     kept = numbers([*ws, *inner.variables])
-    optimizer.apply(tensors([a * np.float32(np.inf) for a in scaled[1]]), ws)
+    once(optimizer, [a * np.float32(np.inf) for a in scaled[1]], ws)
     for a, b in zip(kept, numbers([*ws, *inner.variables]), strict=True):
         np.testing.assert_array_equal(a, b)
     assert float(optimizer.dynamic_scale) == 2.0
     again = [[a / 2 for a in g] for g in scaled[2:]]
-    optimizer.apply(tensors(again[0]), ws)
+    once(optimizer, again[0], ws)
     close(numbers(ws), by_numpy(noisy, {}, gradients=[GRADIENTS[0], GRADIENTS[2]]), atol=1e-6)
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -348,7 +362,7 @@ def test_eager_runs_the_users_function():
     np.testing.assert_allclose(numbers([w])[0], 0.5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", *["float64"] * (BACKEND != "jax")])
 def test_other_floats_are_computed_in_float32_at_least_and_rounded_once(dtype):
     optimizer = rules.momentum.keras(lr=0.125, mu=0.5)
     w = keras.Variable(START[1], dtype=dtype)
@@ -367,15 +381,16 @@ def test_other_floats_are_computed_in_float32_at_least_and_rounded_once(dtype):
 @in_every_mode
 @pytest.mark.parametrize("precision", ["nearest", "master", "kahan", "stochastic"])
 def test_small_updates_of_bfloat16_are_kept(precision, mode):
-    """A hundred times 1e-3: a bfloat16 of 1 has 8 binary digits."""
+    """Each is 1e-3, and the bfloat16 below 1 is 1 - 4e-3."""
     start = [np.ones(4096).astype(ml_dtypes.bfloat16)]
     keywords = {"lr": 1e-3, "rng": 0} if precision == "stochastic" else {"lr": 1e-3}
     rule = rules.sgd.options(precision=precision)
-    (w,) = mode(rule, keywords, start, [[np.ones_like(start[0])]] * 100)
-    (exact,) = by_numpy(rule, keywords, start, [[np.ones_like(start[0])]] * 100)
+    steps = len(a_while(mode))
+    gradients = [[np.ones_like(start[0])]] * steps
+    (w,), (exact,) = (run(rule, keywords, start, gradients) for run in (mode, by_numpy))
     np.testing.assert_array_equal(np.float32(w), np.float32(exact))
-    wanted = 1.0 if precision == "nearest" else 0.9
-    assert abs(np.float32(w).mean() - wanted) < 5e-3
+    wanted = 1.0 if precision == "nearest" else 1 - steps * 1e-3
+    assert abs(np.float32(w).mean() - wanted) < 3e-3
 
 
 def test_one_step_of_a_rule_on_variables():
@@ -430,7 +445,8 @@ def test_a_config_has_the_hyperparameters_of_now():
     optimizer.hyperparams["b1"].assign(0.5)
     optimizer.learning_rate = 0.25
     two = type(optimizer).from_config(optimizer.get_config())
-    assert [float(two.hyperparams[k]) for k in ("lr", "b1", "b2")] == [0.25, 0.5, 0.999]
+    got = [float(two.hyperparams[k]) for k in ("lr", "b1", "b2")]
+    np.testing.assert_allclose(got, [0.25, 0.5, 0.999], rtol=0 if BACKEND != "jax" else 1e-7)
 
 
 def test_a_trained_model_is_saved_and_goes_on():

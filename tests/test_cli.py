@@ -167,7 +167,7 @@ def test_demo_trains_on_a_file():
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("framework", ["torch", "tf1", "optax"])
+@pytest.mark.parametrize("framework", ["torch", "tf1", "keras", "optax"])
 def test_demo_is_the_same_in_every_framework(framework):
     def weights(name):
         options = ("--rule", "compact_sgd(noise=0.01)", "--framework", name, "--json")

@@ -24,7 +24,7 @@ def run(folder, backend, *command):
     return done.stdout
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_a_backend(backend, tmp_path):
     """All checks, and then what they saved, loaded in another process."""
     pytest.importorskip("keras")

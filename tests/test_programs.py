@@ -131,6 +131,53 @@ def test_ops_of_programs_on_jax_arrays(monkeypatch):
     assert (value, gradient) == (24, {"a": 8, "b": [6]})
 
 
+@pytest.mark.framework
+def test_the_functions_of_programs_with_keras(monkeypatch, tmp_path):
+    keras, tf = pytest.importorskip("keras"), pytest.importorskip("tensorflow")
+    monkeypatch.syspath_prepend(PROGRAMS)
+    r = np.random.default_rng(0)
+    x, y = r.normal(size=(32, 4)).astype(np.float32), r.integers(0, 2, 32)
+
+    def net(*heads):
+        dense = keras.layers.Dense
+        return keras.Sequential([keras.Input((4,)), dense(2, name="layer_0"), *heads])
+
+    q02 = __import__("q02_compact")
+    W, batches = tf.Variable(tf.ones((4, 1))), [(x[k : k + 8], y[k : k + 8]) for k in (0, 8, 16)]
+    q02.tf2(W, lambda W, x, y: tf.reduce_sum(x @ W), batches)
+    assert np.all((W.numpy() >= 0) & (W.numpy() < 20) & (W.numpy() != 1))
+    model = net(keras.layers.Softmax())
+    start = model.get_weights()
+    q02.keras_fit(model, x, y)
+    kernel, bias = model.get_weights()
+    assert np.all((kernel >= 0) & (kernel < 20)) and np.any(kernel != start[0])
+    assert np.any(bias != start[1])
+
+    model = net(keras.layers.Dense(1, name="layer_11"))
+    __import__("q07_per_layer").keras_(model)
+    start = model.get_weights()
+    model.fit(x, y, verbose=0)
+    low, high = (
+        np.abs(a - b).max() for a, b in zip(model.get_weights()[::2], start[::2], strict=True)
+    )
+    assert high > 3 * low > 0  # the rate of layer 0 is 0.9¹¹ of that of layer 11
+
+    W = tf.Variable(np.float32([5.0, 0.5]))
+    __import__("q13_processing").keras3(lambda W: tf.reduce_sum(W * W), W)
+    np.testing.assert_allclose(W.numpy(), [4.9, 0.4])  # each gradient capped at 1
+
+    q16 = __import__("q16_checkpoint")
+    model.compile(q16.R.keras(lr=q16.LR, rng=1, low=-5.0, high=5.0), "mse")
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = q16.keras_(tmp_path / "model.keras")
+    for m in (model, loaded):
+        m.fit(x, y, shuffle=False, verbose=0)
+    for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert loaded.optimizer.steps == model.optimizer.steps == 2
+
+
 def test_every_program_is_run_or_has_its_reason():
     known = {*WHOLE, *WITH_TORCH, *IN_PART}
     assert known == {path.stem for path in PROGRAMS.glob("q*.py")}

@@ -15,6 +15,7 @@ from . import targets, tree
 from .body import TotalNeeded, collected, totals_known
 from .equation import Given, PerParam, Required, Shared, check_number, initial
 from .errors import SignatureError, StateError, TraceError
+from .graph import Graph
 from .op import Meta, is_eager
 from .philox import MAX_SEED
 from .plan import Part, Ready, Result, Run, advance, finish
@@ -22,6 +23,7 @@ from .precision import LOW
 from .rng import Rng
 from .rule import Rule
 from .schedules import Schedule
+from .trace import Tracer, lift, trace
 from .trace.tracer import graph_of
 
 
@@ -154,6 +156,15 @@ def number(value: Any) -> Any:
     """A value, or the number that an array without dimensions holds."""
     holds_one = getattr(value, "ndim", 1) == 0 and hasattr(value, "item")
     return value.item() if holds_one else value
+
+
+def schedule_graph(schedule: Schedule) -> Graph:
+    """A schedule as a graph of the count, for targets that do not know the count yet."""
+
+    def build(graph: Graph) -> list[Tracer]:
+        return [lift(graph, schedule(Tracer(graph, graph.input("count", (), "int"))))]
+
+    return trace(build, "schedule")
 
 
 def compute(

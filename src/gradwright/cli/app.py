@@ -27,6 +27,7 @@ class Framework(StrEnum):
 
     numpy = "numpy"
     tf1 = "tf1"
+    keras = "keras"
     torch = "torch"
     optax = "optax"
 

@@ -15,9 +15,13 @@ from .stop import WrongUsage
 
 def cross_entropy(W: Any, x: Any, onehot: Any) -> Any:
     """The mean of −log softmax(x W) at the right classes."""
-    z = x @ W
+    return of_scores(x @ W, onehot)
+
+
+def of_scores(z: Any, onehot: Any) -> Any:
+    """The mean of −log softmax(z) at the right classes."""
     z = z - stop_gradient(np.max(z, axis=1, keepdims=True))  # the same value, and exp stays finite
-    return (np.sum(np.log(np.sum(np.exp(z), axis=1))) - np.sum(z * onehot)) / x.shape[0]
+    return (np.sum(np.log(np.sum(np.exp(z), axis=1))) - np.sum(z * onehot)) / z.shape[0]
 
 
 class Training(NamedTuple):
@@ -96,8 +100,24 @@ def optax(rule: Rule[Any], start: Array) -> Training:
     return Training(step, lambda: np.asarray(now["W"]))
 
 
-FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "torch": torch, "optax": optax}
-PACKAGES = {"tf1": "tensorflow", "torch": "torch", "optax": "jax"}
+def keras(rule: Rule[Any], start: Array) -> Training:
+    """A model of Keras, on the backend that KERAS_BACKEND names."""
+    import keras
+
+    inputs, classes = start.shape
+    layer = keras.layers.Dense(classes, use_bias=False, kernel_initializer="zeros")
+    net, loss = keras.Sequential([keras.Input((inputs,)), layer]), Op(of_scores)
+    net.compile(rule.keras(), lambda onehot, z: loss(z, onehot))
+
+    def step(x: Array, onehot: Array) -> float:
+        net.reset_metrics()  # or it is the mean since then
+        return float(net.train_on_batch(x, onehot))
+
+    return Training(step, lambda: np.asarray(keras.ops.convert_to_numpy(layer.kernel)))
+
+
+FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "keras": keras, "torch": torch, "optax": optax}
+PACKAGES = {"tf1": "tensorflow", "keras": "keras", "torch": "torch", "optax": "jax"}
 
 
 def check_installed(framework: str) -> None:

@@ -16,9 +16,18 @@ def target() -> Any:
     if NAME not in targets.BOUND:
         raise GradwrightError(
             f"Keras on {NAME}: {NAME} is not in this version",
-            "KERAS_BACKEND=tensorflow or torch in the environment",
+            "KERAS_BACKEND=tensorflow, torch or jax in the environment",
         )
     return import_module(f"{targets.__name__}.{NAME}.op")
+
+
+def result_dtype(dtype: str) -> str:
+    """The dtype of a result that has this one by NumPy's rules: JAX may have no 64-bit numbers."""
+    if NAME != "jax":
+        return dtype
+    from ..jax.functions import held
+
+    return str(held(dtype))
 
 
 def optimizers() -> Any:

@@ -41,6 +41,12 @@ def runner() -> Runner:
     return RUNNER
 
 
+def seed(v: Any) -> Any:
+    """The seed in a variable, which holds it in two halves of 28 bits."""
+    low, high = tf.unstack(read(v))
+    return number(low + high * 2**28)
+
+
 def counts(v: Any) -> Any:
     """The counts in a variable, one by one."""
     return v.numpy().tolist() if is_eager() else tf.unstack(read(v))

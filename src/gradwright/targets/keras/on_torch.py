@@ -51,6 +51,12 @@ def scheduled(schedule: Schedule, count: Any) -> float:
     return float(schedule(int(count)))
 
 
+def seed(v: Any) -> int:
+    """The seed in a variable, which holds it in two halves of 28 bits."""
+    low, high = read(v).tolist()
+    return int(low + high * 2**28)
+
+
 def counts(v: Any) -> Any:
     """The counts in a variable, one by one."""
     return read(v).tolist()

@@ -56,10 +56,14 @@ def result_spec(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     made = op.traced(metas, layout)
     narrow = is_narrow(_dtype(leaf) for leaf in leaves if hasattr(leaf, "dtype"))
     outs = [
-        keras.KerasTensor(shape, "bfloat16" if narrow and dtype == "float32" else dtype)
+        keras.KerasTensor(shape, backends.result_dtype(_rounded(dtype, narrow)))
         for shape, dtype in made.function.known_types([m.shape for m in metas])
     ]
     return tree.unflatten(made.out, outs)
+
+
+def _rounded(dtype: str, narrow: bool) -> str:
+    return "bfloat16" if narrow and dtype == "float32" else dtype
 
 
 def _meta(leaf: Any) -> Meta:

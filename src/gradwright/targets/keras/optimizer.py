@@ -159,7 +159,7 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
         state, runner = self._state, on.runner()
         gradients = self._clip_gradients(gradients)
         steps = [0] * len(state.variables) if state.updates is None else on.counts(state.updates)
-        seed = None if state.seed is None else on.number(on.read(state.seed))
+        seed = None if state.seed is None else on.seed(state.seed)
         shared = {s: on.number(on.read(v)) for s, v in state.shared.items()}
         values = Now(self, now)
         entries = [

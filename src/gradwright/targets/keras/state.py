@@ -85,7 +85,7 @@ class State:
             for key, value in keywords.values.items()
             if key != "lr" or keywords.rate is None
         }
-        self.seed = None if seed is None else self._count("seed", seed)
+        self.seed = None if seed is None else self._count("seed", [seed % 2**28, seed >> 28])
         self.shared = {s: self._shared(s, preset.initial(s)) for s in preset.shared_slots}
         self.variables: list[Of] = []
         self.updates: Any = None  # how many each variable has had

@@ -45,10 +45,21 @@ def _by_size(graph: Graph, plain: _Program) -> _Program:
 
     def run(*xs: Any) -> Any:
         shape = xs[0].shape if xs else tf.TensorShape([])
-        known = shape.is_fully_defined()
-        return (fused if known and math.prod(shape) >= SMALL else plain)(*xs)
+        is_large = shape.is_fully_defined() and math.prod(shape) >= SMALL
+        return (fused if is_large and not _is_compiling() else plain)(*xs)
 
     return run
+
+
+def _is_compiling() -> bool:
+    """Whether XLA compiles what calls us, as far as it says so: as one it is faster than in parts.
+
+    TensorFlow has no public name for it.
+    """
+    from tensorflow.python.ops import control_flow_util
+
+    graph = tf.compat.v1.get_default_graph()
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
 def _fused(graph: Graph) -> _Program:

@@ -10,10 +10,9 @@ import tensorflow as tf
 from ... import emit
 from ...errors import SignatureError
 from ...op import Meta, is_eager, number_meta
-from ...optimizer import Runner
+from ...optimizer import Runner, schedule_graph
 from ...schedules import Schedule
 from ...signature import is_number
-from ...trace import Tracer, lift, trace
 from . import SPELLING, compiled
 
 
@@ -120,10 +119,5 @@ def scheduled(schedule: Schedule, count: Any) -> Any:
     """A schedule's value at a count: by NumPy where there is a number, else as operations."""
     if tf.executing_eagerly():
         return float(schedule(int(count)))
-    graph = trace(lambda g: [_traced(schedule, Tracer(g, g.input("count", (), "int")))], "schedule")
-    value = emit.program(graph, "schedule", SPELLING)(count)[0]
+    value = emit.program(schedule_graph(schedule), "schedule", SPELLING)(count)[0]
     return Scalar(tf.cast(value, tf.float64))
-
-
-def _traced(schedule: Schedule, count: Tracer) -> Tracer:
-    return lift(count.graph, schedule(count))
