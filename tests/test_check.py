@@ -164,7 +164,7 @@ def test_a_report_as_text_and_as_a_table(wrong):
 
     assert not wrong and wrong.title.startswith("product: wrong in 3 of 15 checks")
     text = str(wrong)
-    assert "reverse             ✗" in text and "off by a factor of 2.1" in text
+    assert "reverse       ✗" in text and "off by a factor of 2.1" in text
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(wrong)
     assert "✗ wrong" in console.export_text()
