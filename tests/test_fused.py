@@ -185,6 +185,19 @@ def test_records_are_filled():
     assert float(optimizer.recorded["rate"][0]) == 0.2
 
 
+def test_what_is_a_slot_may_be_recorded_too():
+    @gw.rule
+    def both(w, g, m=0.0, *, lr=0.1):
+        m = gw.record("m", 0.9 * m + g)
+        return w - lr * m, gw.record("again", m)
+
+    w, g = np.ones(100, F4), np.full(100, 2, F4)
+    optimizer = both.options(engine="fused").numpy(w)
+    optimizer.step(g)
+    for found in (optimizer._parameters[0].slots["m"], *optimizer.recorded.values()):
+        np.testing.assert_array_equal(found, g)
+
+
 @pytest.mark.parametrize("count", ["1", "2", "3"])
 def test_the_bits_do_not_depend_on_the_threads(count, monkeypatch):
     monkeypatch.setattr(threads, "SMALL", 1000)

@@ -1,6 +1,6 @@
 """An elementwise graph as loops over vectors, for any number of rows in one call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...graph import Graph, Node
@@ -74,6 +74,10 @@ class _Kernel:
             found.append(Column(dtype, kind, len(self.scalars) + before))
         return found
 
+    def results(self) -> Iterator[tuple[int, int]]:
+        """The arrays written, by number, and what is in them."""
+        return enumerate(self.stored, len(self.arrays))
+
     def column_of(self, i: int) -> int:
         """Where a result is among the arrays."""
         return len(self.arrays) + self.stored.index(i)
@@ -135,8 +139,9 @@ class _Kernel:
         drawn = self._drawn(b, env0)
         read = {i: k for k, i in enumerate(self.arrays) if i in loop.needed}
         read |= {i: self.column_of(k) for i, k in loop.kept.items() if i in loop.needed}
-        written = {i: self.column_of(k) for i, k in loop.keeps.items()}
-        written |= {i: self.column_of(i) for i in loop.stored}
+        written = [(i, self.column_of(k)) for i, k in loop.keeps.items()]
+        # a result may be there twice: a slot that is recorded, too
+        written += [(i, k) for k, i in self.results() if i in loop.stored]
         todo = [i for i in self.live if i in loop.needed and i not in self.random]
         envs = [env0 | {i: four[u] for i, four in drawn.items()} for u in range(UNROLL)]
         for u, env in enumerate(envs):
@@ -146,7 +151,7 @@ class _Kernel:
             for env in envs:
                 self.evaluate(b, env, [i])
         for u, env in enumerate(envs):
-            for i, k in written.items():
+            for i, k in written:
                 access.store(b, k, self.columns[k], env[i], u)
         summands = [
             [
@@ -157,7 +162,7 @@ class _Kernel:
         ]
         made = enumerate(zip(loop.sums, summands, strict=True))
         sums = [self._carried(b, k, i, four) for k, (i, four) in made]
-        return Phase(b.lines, frozenset(read.values()), frozenset(written.values()), sums, [])
+        return Phase(b.lines, frozenset(read.values()), frozenset(k for _, k in written), sums, [])
 
     def _start(self, i: int) -> float:
         return _START.get(self.graph.nodes[i].prim, 0.0)
@@ -178,20 +183,21 @@ class _Kernel:
 
     def after(self, b: Builder, p: int, sums: Sequence[Sum], known: dict[int, Lanes]) -> list[str]:
         """What follows a loop: its sums, and what waited for them and is one for the row."""
-        for k, (i, s) in enumerate(zip(self.loops[p].sums, sums, strict=True)):
-            x = Lanes(b, f"%out{k}", s.dtype)
+        for m, (i, s) in enumerate(zip(self.loops[p].sums, sums, strict=True)):
+            x = Lanes(b, f"%out{m}", s.dtype)
             for apart in (8, 4, 2, 1):
                 x = self._join(i)(x, access.crossed(b, x, apart))
             if i in self.sums:
-                _store_total(b, access.first_lane(b, x), self.sums.index(i), len(self.sums))
+                total = access.first_lane(b, x)
+                for k in (k for k, other in enumerate(self.sums) if other == i):
+                    _store_total(b, total, k, len(self.sums))
             else:
                 known[i] = x.to(self.graph.nodes[i].dtype)
         known.update({i: Lanes(b, x.text, x.dtype) for i, x in known.items()})
         waited = [i for i in self.live if i not in self.varying and self.rank[i] == p + 1]
         self.evaluate(b, known, waited)
         if p + 1 == len(self.loops):
-            for i in self.stored:
-                k = self.column_of(i)
+            for k, i in self.results():
                 if self.columns[k].kind == "row":
                     x = known[i].to(self.columns[k].dtype)
                     lane = f"{LANE[x.dtype]} {access.first_lane(b, x)}"

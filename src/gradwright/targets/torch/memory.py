@@ -35,6 +35,8 @@ class _Memory:
         if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
             return "what torch records or transforms"
         for x, name in zip(xs, dtypes, strict=True):
+            if torch._C._functorch.is_legacy_batchedtensor(x):
+                return "what torch records or transforms"
             if not x.is_cpu or x.layout is not torch.strided or x.is_neg():
                 return f"a tensor on {x.device}, of layout {x.layout}"
             if x.dtype is not _DTYPES.get(name):
