@@ -248,3 +248,9 @@ def test_ops_that_are_gone_leave_nothing_behind(count):
     for k in range(count):
         use(k)
     assert resident() - before < (20e6 if count == 10_000 else 4e6)
+
+
+def test_the_checker_takes_what_jax_refuses_for_refused():
+    gw.check(exp(), X, frameworks=["jax"])
+    with pytest.raises(gw.CheckFailure, match="off by a factor of 3"):
+        gw.check(exp(3), X, frameworks=["jax"])

@@ -124,6 +124,8 @@ CASES = [
     case(lambda: twice(V.to(torch.complex64)), "twice was called with a tensor of torch.complex64"),
     case(lambda: gw.op(lambda x, y: x)(V, np.ones(3, complex)), "was called with complex128",
          "tensors of real numbers"),
+    case(lambda: torch.jit.trace(reentrant, (V,)), "reentrant inside torch.jit.trace or torch.exp",
+         "it runs Python on the host", "a traced op (gw.op)"),
     case(lambda: torch.jit.trace(own, (V,)), "own inside torch.jit.trace or torch.export",
          "torch.compile, or an op without a rule of its own"),
     case(lambda: compiled._named(tree.flatten(Pair(1, 2))[1]),

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ..errors import GradwrightError
 from .case import Case, Check, Verdict, cell, plain_fault
-from .derivatives import DERIVATIVES, forward, second
+from .derivatives import DERIVATIVES, forward, reverse, second
 from .frameworks import Mode, NotOffered
 from .matrix import matrix
 from .measure import ALL, Point, as_given, measure, moved_away
@@ -28,6 +28,13 @@ POINTS: dict[str, list[tuple[str, float]]] = {
 }  # fmt: skip
 
 
+# What frameworks say where a rule is for the first reverse derivative alone, and they keep to it.
+_REFUSALS = (
+    "can't apply forward-mode autodiff (jvp) to a custom_vjp",
+    "Gradient explicitly disabled",
+)
+
+
 def guarded(check: Check, case: Case) -> Verdict:
     """What a check says; an error that a mode was right to raise is no fault."""
     try:
@@ -46,6 +53,8 @@ def guarded(check: Check, case: Case) -> Verdict:
             return Verdict("refused", f"{ours.what}; instead: {ours.instead}")
         first_line = next(iter(str(error).strip().splitlines()), "")
         text = f"{type(error).__name__}: {first_line[:200]}"
+        if check is not reverse and any(words in str(error) for words in _REFUSALS):
+            return Verdict("refused", text)
         is_extra = check in (forward, second) or case.mode is not case.base
         if case.subject.rule == "gradient" and is_extra:
             return Verdict("refused", text)  # nobody has to offer these, and it is said aloud

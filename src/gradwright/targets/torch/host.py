@@ -5,6 +5,7 @@ It takes the number of a call and its tensors: an operator of its own for each w
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -96,6 +97,22 @@ def _batched(
     return outs, [0] * len(outs)
 
 
+def _batched_by_autograd(handle: int, time: int, xs: Sequence[Tensor]) -> list[Tensor]:
+    """The older vmap, by which autograd runs a backward pass for several cotangents at once.
+
+    It has rules by operator and no public way to write one.
+    """
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    size = next(torch._remove_batch_dim(x, level, 0, 0).shape[0] for x in xs if is_batched(x))
+    whole = [torch._remove_batch_dim(x, level, size, 0) for x in xs]
+    outs, _ = _batched(
+        SimpleNamespace(batch_size=size), (None, None, [0] * len(xs)), handle, time, whole
+    )
+    return [torch._add_batch_dim(out, 0, level) for out in outs]
+
+
 def _padded(x: Tensor, d: int | None, rank: int) -> Tensor:
     """An argument whose batch comes first, before as many dimensions as the others have."""
     if d is None:
@@ -115,5 +132,6 @@ def _example(xs: Sequence[Tensor], axes: Sequence[int | None], k: int) -> Iterat
 
 for _name in ("host", "host_once"):
     _library.impl(_name, _run, "CompositeExplicitAutograd")
+    _library.impl(_name, _batched_by_autograd, "Batched")
     torch.library.register_fake(f"gradwright::{_name}", _like, lib=_library)
     torch.library.register_vmap(f"gradwright::{_name}", _batched, lib=_library)

@@ -125,6 +125,12 @@ def _is_narrow(leaves: Sequence[Any]) -> bool:
 
 def _refuse_recording(function: Function) -> None:
     """Raise where torch would record the equations and lose a derivative that they do not have."""
+    if function.is_on_host:
+        raise GradwrightError(
+            f"{function.name} inside torch.jit.trace or torch.export: it runs Python on the host, "
+            "which is not there where the program is loaded",
+            "torch.compile, or a traced op (gw.op)",
+        )
     special = [n for n in function.primal.nodes if n.prim in ("call", "stop_gradient", "variable")]
     if function.own or special:
         raise GradwrightError(
