@@ -1,5 +1,9 @@
 """Rules as optax transformations: trajectories, noise, states, what JAX does with them."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from jax_modes import jax, jnp
@@ -415,6 +419,54 @@ def test_shardings_are_kept():
     tx = rules.compact_sgd.optax(rng=0)
     new, state = jax.jit(tx.step)(w, tx.init(w), w)
     assert new.sharding.is_equivalent_to(spread, 1)
+
+
+SPREAD = """
+import jax, numpy as np
+import gradwright as gw
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+@gw.rule
+def noisy(w, g, m=0.0, b=lambda w: np.zeros(w.shape, np.uint32), *, lr=0.1, rng):
+    m = m + g / np.sqrt(gw.global_sum(g * g))
+    return w - lr * m + rng.normal(), m, rng.bits()
+
+tx = noisy.optax(rng=2**40 + 1)
+x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+ends = []
+for axes in ((), ("d",), (None, "d")):
+    spread = NamedSharding(Mesh(np.array(jax.devices()), ("d",)), PartitionSpec(*axes))
+    w = jax.device_put(x, spread)
+    state = tx.init(w)
+    for _ in range(3):
+        w, state = jax.jit(tx.step)(w, state, w)
+    assert len(w.sharding.device_set) == 2 and w.sharding.is_equivalent_to(spread, 2)
+    assert state.slots["m"].sharding.is_equivalent_to(spread, 2)
+    ends.append((w, state.slots["b"]))
+for w, b in ends[1:]:
+    np.testing.assert_allclose(w, ends[0][0], rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(b, ends[0][1])
+"""
+
+
+def test_noise_and_sums_are_the_same_for_every_sharding():
+    several = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    subprocess.run([sys.executable, "-c", SPREAD], env=several, check=True)
+
+
+def test_float64_with_x64():
+    with jax.enable_x64(True):
+        double = jax.tree.map(lambda x: np.array(x, np.float64), arrays())
+        tx, by_numpy = rules.adam.optax(lr=1e-2), rules.adam.numpy(double, lr=1e-2)
+        params = copied(double)
+        state = tx.init(params)
+        assert state.hyperparams["b2"].dtype == state.slots["m"]["a"].dtype == np.float64
+        step = jax.jit(tx.step)
+        for k in range(20):
+            g = jax.tree.map(lambda x: np.asarray(x, np.float64), arrays(k + 1))
+            params, state = step(g, state, params)
+            by_numpy.step(g)
+        assert_near(params, double, 1e-13)
 
 
 def test_eager_runs_the_plain_equation():
