@@ -1,5 +1,8 @@
 """JAX arrays and functions that cannot be."""
 
+import sys
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +33,12 @@ def step(rule, grads=V, params=V, **keywords):
     """One step of a transformation."""
     tx = rule.optax()
     return tx.step(grads, tx.init(params), params, **keywords)
+
+
+def without_optax():
+    with mock.patch.dict(sys.modules, {"optax": None}):
+        sys.modules.pop("gradwright.targets.jax.transformation", None)
+        _ = rules.sgd().optax
 
 
 def eager_step():
@@ -65,6 +74,7 @@ CASES = [
     case(lambda: eager_inside(jax.grad), "twice inside gw.eager() and in a function that JAX tran",
          "jax.disable_jit()"),
     # rules
+    case(without_optax, "optax is not installed", "pip install 'gradwright[jax]'"),
     case(lambda: rated.optax(), "rated has no value for lr", "lr=… when the optimizer is made"),
     case(lambda: rules.sgd.options(engine="fused").optax(), "engine='fused' for JAX, which has its",
          'engine="auto"'),
