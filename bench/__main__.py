@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import runner
 
-NAMES = ("demo", "tf1", "keras", "fused")
+NAMES = ("demo", "tf1", "keras", "jax", "fused")
 
 
 def main(arguments: list[str] | None = None) -> int:

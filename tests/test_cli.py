@@ -167,7 +167,7 @@ def test_demo_trains_on_a_file():
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("framework", ["torch", "tf1", "keras"])
+@pytest.mark.parametrize("framework", ["torch", "tf1", "keras", "optax"])
 def test_demo_is_the_same_in_every_framework(framework):
     def weights(name):
         options = ("--rule", "compact_sgd(noise=0.01)", "--framework", name, "--json")
@@ -412,7 +412,7 @@ def test_show_the_kernels_of_an_op_and_of_a_rule():
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("target", ["torch", "tensorflow"])
+@pytest.mark.parametrize("target", ["torch", "tensorflow", "jax"])
 def test_show_the_source_of_another_target(target):
     assert f"source for {target}" in run("show", "sgd", "--target", target).stdout
 
@@ -433,7 +433,7 @@ def test_primitives_is_the_whole_table(monkeypatch):
         "name": "exp",
         "kind": "elementwise",
         "derivative": True,
-        "targets": {"numpy": True, "torch": None, "tensorflow": None},
+        "targets": {"numpy": True, "torch": None, "tensorflow": None, "jax": None},
     }
     assert not found["less"]["derivative"]
     assert not found["nextafter"]["derivative"]
@@ -446,6 +446,7 @@ def test_primitives_asks_every_installed_target():
     found = {row["name"]: row["targets"] for row in json.loads(run("primitives", "--json").stdout)}
     assert found["erfcx"]["tensorflow"] is False
     assert found["erfcx"]["torch"] is True
+    assert (found["j0"]["jax"], found["erfcx"]["jax"]) == (False, True)
 
 
 # --- help, pipes -------------------------------------------------------------------------------

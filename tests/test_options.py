@@ -152,12 +152,6 @@ def test_the_options_of_this_version_are_accepted():
     assert rules.sgd.settings == rules.sgd.options().settings
 
 
-@pytest.mark.parametrize("target", ["optax"])
-def test_targets_that_are_not_in_this_version_are_refused_by_name(target):
-    with pytest.raises(gw.GradwrightError, match=rf"sgd\.{target} is not in this version"):
-        getattr(rules.sgd, target)
-
-
 def test_options_of_a_chain_come_from_one_of_its_rules_or_from_itself():
     a, b = rules.clip.options(skip_nonfinite=True), rules.sgd.options(accumulate=2)
     assert gw.chain(a, rules.sgd).settings.skip_nonfinite

@@ -205,9 +205,28 @@ class Equations:
 
         The equation that declared it has seen to that, unless w was rounded or changed since.
         """
-        updates = [(k, e) for k, e in enumerate(self.equations) if e.rewrites == "w"]
-        declared = [(k, e.domain) for k, e in updates if e.domain is not None]
-        if not declared or (not rounded and declared[-1][0] == updates[-1][0]):
+        if self._confining is None:
             return w
-        k, domain = declared[-1]
-        return domain.nearest(w, self._read_by(k, keywords))
+        k, domain = self._confining
+        last = max(j for j, e in enumerate(self.equations) if e.rewrites == "w")
+        is_kept = not rounded and k == last
+        return w if is_kept else domain.nearest(w, self._read_by(k, keywords))
+
+    def interval(self, keywords: Mapping[str, Any]) -> tuple[Domain, Any, Any] | None:
+        """The domain that was declared last, and the values of its bounds."""
+        if self._confining is None:
+            return None
+        k, domain = self._confining
+        values = self._read_by(k, keywords)
+        low, high = (values[b] if isinstance(b, str) else b for b in (domain.low, domain.high))
+        return domain, low, high
+
+    @property
+    def _confining(self) -> tuple[int, Domain] | None:
+        """The last equation that declares a domain for w."""
+        declared = [
+            (k, e.domain)
+            for k, e in enumerate(self.equations)
+            if e.rewrites == "w" and e.domain is not None
+        ]
+        return declared[-1] if declared else None

@@ -22,7 +22,7 @@ from . import targets
 from .captures import Captures, Capturing
 from .equation import REQUIRED, Equation, Given, PerParam, Required, initial, seeded
 from .equations import Equations
-from .errors import GradwrightError, SignatureError
+from .errors import SignatureError
 from .op import Meta, number_meta
 from .plan import Part, Plan
 from .precision import STORAGES, Storage
@@ -337,10 +337,11 @@ class Rule(Equations, Capturing, Generic[P]):
         made: Callable[P, Any] = self._bound("keras")
         return made
 
-    @property
+    @cached_property
     def optax(self) -> Callable[P, Any]:
-        """An optax transformation (not in this version)."""
-        raise _not_yet(self.name, "optax", "rule.numpy")
+        """An ``optax.GradientTransformationExtraArgs`` class: ``rule.optax(**keywords)``."""
+        made: Callable[P, Any] = self._bound("jax")
+        return made
 
     # --- looking at it ---
     def source(self, target: str = "numpy", /) -> str:
@@ -363,10 +364,6 @@ class Rule(Equations, Capturing, Generic[P]):
 
     def _repr_latex_(self) -> str:
         return f"$${self.latex()}$$"
-
-
-def _not_yet(name: str, target: str, instead: str) -> GradwrightError:
-    return GradwrightError(f"{name}.{target} is not in this version", instead)
 
 
 def _unknown(name: str, what: str) -> SignatureError:

@@ -57,13 +57,13 @@ def misspelt():
     optimizer.step(V)
 
 
-def without(framework):
-    """Bind a rule where a framework is not installed."""
+def without(framework, missing=None):
+    """Bind a rule where a framework is not installed, or what is needed beside it."""
     at = f"gradwright.targets.{framework}"
-    with mock.patch.dict(sys.modules, {framework: None}):
+    with mock.patch.dict(sys.modules, {missing or framework: None}):
         for name in [name for name in sys.modules if f"{name}.".startswith(f"{at}.")]:
             del sys.modules[name]
-        _ = rules.sgd().torch if framework == "torch" else rules.sgd().tf1
+        _ = getattr(rules.sgd(), {"tensorflow": "tf1", "jax": "optax"}.get(framework, framework))
 
 
 def without_bfloat16():
@@ -241,8 +241,9 @@ CASES = [
     case(lambda: gw.partition({}), "gw.partition of no rules"),
     case(lambda: gw.partition({"a": rules.sgd.options(accumulate=2), "*": rules.sgd}),
          "gw.partition of rules with different options", ".options(…)"),
-    case(lambda: rules.sgd.optax, "sgd.optax is not in this version", "rule.numpy"),
     case(lambda: without("torch"), "torch is not installed", "pip install 'gradwright[torch]'"),
+    case(lambda: without("jax"), "jax is not installed", "pip install 'gradwright[jax]'"),
+    case(lambda: without("jax", "optax"), "optax is not installed"),
     case(lambda: without("tensorflow"), "tensorflow is not installed",
          "pip install 'gradwright[tensorflow]'"),
     # making an optimizer

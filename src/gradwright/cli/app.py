@@ -29,6 +29,7 @@ class Framework(StrEnum):
     tf1 = "tf1"
     keras = "keras"
     torch = "torch"
+    optax = "optax"
 
 
 class Target(StrEnum):
@@ -37,6 +38,7 @@ class Target(StrEnum):
     numpy = "numpy"
     torch = "torch"
     tensorflow = "tensorflow"
+    jax = "jax"
     fused = "fused"
 
 

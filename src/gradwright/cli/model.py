@@ -96,8 +96,28 @@ def keras(rule: Rule[Any], start: Array) -> Training:
     return Training(step, lambda: np.asarray(keras.ops.convert_to_numpy(layer.kernel)))
 
 
-FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "keras": keras, "torch": torch}
-PACKAGES = {"tf1": "tensorflow", "keras": "keras", "torch": "torch"}
+def optax(rule: Rule[Any], start: Array) -> Training:
+    """JAX arrays; the gradient and the update are one compiled function."""
+    import jax
+
+    transformation, loss_and_gradient = rule.optax(), jax.value_and_grad(Op(cross_entropy))
+    W = jax.numpy.array(start)
+    now = {"W": W, "state": transformation.init(W)}
+
+    @jax.jit
+    def train(W: Any, state: Any, x: Any, onehot: Any) -> Any:
+        loss, gradient = loss_and_gradient(W, x, onehot)
+        return loss, *transformation.step(gradient, state, W)
+
+    def step(x: Array, onehot: Array) -> float:
+        loss, now["W"], now["state"] = train(now["W"], now["state"], x, onehot)
+        return float(loss)
+
+    return Training(step, lambda: np.asarray(now["W"]))
+
+
+FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "keras": keras, "torch": torch, "optax": optax}
+PACKAGES = {"tf1": "tensorflow", "keras": "keras", "torch": "torch", "optax": "jax"}
 
 
 def check_installed(framework: str) -> None:

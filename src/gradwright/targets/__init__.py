@@ -45,15 +45,15 @@ def of(leaves: Sequence[Any], name: str) -> Any:
     return import_module(f"{__name__}.{framework}.op")
 
 
-def part(target: str, name: str) -> Any:
-    """A module of a target, whose framework is imported with it."""
+def part(target: str, name: str, *needed: str) -> Any:
+    """A module of a target, whose framework (and what else is needed) is imported with it."""
     try:
         return import_module(f"{__name__}.{target}.{name}")
     except ModuleNotFoundError as error:
-        if error.name != target:
+        if error.name not in (target, *needed):
             raise
         raise GradwrightError(
-            f"{target} is not installed", f"pip install 'gradwright[{target}]'"
+            f"{error.name} is not installed", f"pip install 'gradwright[{target}]'"
         ) from None
 
 

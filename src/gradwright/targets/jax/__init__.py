@@ -51,7 +51,7 @@ SPELLING = Spelling(
     },
     forms={
         **{prim: f"jax.scipy.special.{name}({{args}})" for prim, name in _SPECIAL.items()},
-        **{name: f"{name}({{args}})" for name in _OWN},
+        **{name: f"{name}({{args}})" for name in (*_OWN, "nextafter")},
         **{name: _KEEP % name for name in ("sum", "prod", "max", "min", "all", "any")},
         **{name: _ONE_AXIS % name for name in ("argmax", "argmin")},
         "log_expit": "jax.nn.log_sigmoid({0})",

@@ -14,8 +14,8 @@ from ...adjoint import check_summable
 from ...errors import TraceError
 
 __all__ = (
-    "jnp held number array astype erfcinv exp10 cosm1 log_ndtr psi gammaln rel_entr reciprocal "
-    "floor_divide power unbroadcast scatter scatter_add random_bits"
+    "jnp held number array astype erfcinv exp10 cosm1 log_ndtr psi gammaln rel_entr nextafter "
+    "reciprocal floor_divide power unbroadcast scatter scatter_add random_bits"
 ).split()
 
 
@@ -82,6 +82,22 @@ def rel_entr(x: Array, y: Array) -> Array:
     inside = jnp.where((x > 0) & (y > 0), x * log, math.inf)
     value = jnp.where((x == 0) & (y >= 0), 0, inside)
     return jnp.where(jnp.isnan(x) | jnp.isnan(y), math.nan, value)
+
+
+def nextafter(x: Any, y: Any) -> Array:
+    """The neighbour of x among the numbers that XLA computes with: it takes subnormals for 0.
+
+    Those of float16 are normal in float32, where it computes with them.
+    """
+    near = jnp.nextafter(x, y)
+    if near.dtype == jnp.float16:
+        return near
+    info: Any = jnp.finfo(near.dtype)  # type: ignore[no-untyped-call]  # jax leaves it so
+    tiny, mantissa = info.tiny, info.nmant
+    grown = jnp.where(x == 0, jnp.copysign(tiny, near), jnp.zeros_like(near))
+    bits = jax.lax.bitcast_convert_type(near, f"uint{8 * near.dtype.itemsize}")
+    is_subnormal = ((bits << 1) >> (mantissa + 1) == 0) & (bits << 1 != 0)
+    return jnp.where(is_subnormal, grown, near)
 
 
 # --- integers: where the divisor is 0, NumPy's quotient is ---------------------------------------
