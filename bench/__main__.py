@@ -1,4 +1,4 @@
-"""``python -m bench [NAME …] [--data FILE.npz] [--rounds N] [--json FILE]``"""
+"""``python -m bench [NAME …] [--data FILE.npz] [--rounds N] [--json FILE] [--markdown FILE]``"""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import runner
 
-NAMES = ("demo", "tf1", "keras", "jax", "fused")
+NAMES = ("demo", "tf1", "keras", "jax", "fused", "ops")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         text = json.dumps([runner.as_dict(r) for r in results], indent=2)
         Path(options.json).write_text(text + "\n")
+    if options.markdown:
+        Path(options.markdown).write_text(runner.markdown(results))
     return 0 if all(r.kept for r in results) else 1
 
 
@@ -33,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", help="an .npz file with x_train and y_train")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", metavar="FILE", help="where the numbers are written, too")
+    parser.add_argument("--markdown", metavar="FILE", help="where the tables are written, too")
     return parser
 
 

@@ -1,6 +1,6 @@
-"""Update rules of NumPy arrays by machine code: AdamW and the compact rule, against peers."""
+"""Update rules by machine code, on NumPy arrays and on tensors: AdamW and the compact rule."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
@@ -8,68 +8,143 @@ import numpy as np
 
 import gradwright as gw
 from gradwright import rules
+from gradwright.rule import Rule
+from gradwright.targets.fused.program import Program
+from gradwright.targets.fused.table import Table
 
 from .runner import OURS, Contest
 
 Array: TypeAlias = np.ndarray[Any, Any]
-LARGE, NOISY, MANY = 25_000_000, 4_000_000, 314
+Run: TypeAlias = Callable[[], Any]
+
+LISTS = {
+    "one array of 25M": [25_000_000],
+    "314 arrays of 25M in all": [25_000_000 // 314] * 314,  # as many as a ResNet-50 has
+    "2000 arrays of 64": [64] * 2000,
+    "one array of 64": [64],
+}
+NOISY = 16_000_000
+# our time over the peer's at most
+OF_LIMIT = {"one array of 25M": 1 / 0.92, "314 arrays of 25M in all": 1 / 0.88}
+OF_FUSED = {"314 arrays of 25M in all": 0.80, "2000 arrays of 64": 0.40, "one array of 64": 1.0}
 
 
 def contests(data: str | None = None) -> Iterator[Contest]:
-    """One large array, as many arrays as a ResNet-50 has, and the rule with noise."""
+    """AdamW on lists of arrays and of tensors, and the rule with noise on one."""
     del data  # nothing is read
-    yield adamw("AdamW, one array of 25M", [LARGE])
-    yield adamw("AdamW, 314 arrays of 25M in all", [LARGE // MANY] * MANY)
-    yield noisy()
+    with_torch = find_spec("torch") is not None
+    for name, sizes in LISTS.items():
+        limits = {"limit": OF_LIMIT[name]} if name in OF_LIMIT else {}
+        limits |= {"torch, fused": OF_FUSED[name]} if name in OF_FUSED else {}
+        peers = {"limit": limit(same_traffic, sizes)} | (_torchs(sizes) if with_torch else {})
+        yield Contest(f"AdamW, {name}", {OURS: _on_arrays(rules.adamw, sizes), **peers}, limits)
+        if with_torch:
+            ours = {OURS: _on_tensors(rules.adamw, sizes)}
+            yield Contest(f"AdamW of torch, {name}", ours | peers, limits)
+    yield from noisy(with_torch)
 
 
-def _arrays(sizes: list[int]) -> list[Array]:
+def _arrays(sizes: Sequence[int]) -> list[Array]:
     rng = np.random.default_rng(0)
     return [rng.standard_normal(n, dtype=np.float32) for n in sizes]
 
 
-def adamw(name: str, sizes: list[int]) -> Contest:
-    """The limit reads four arrays and writes three, and computes next to nothing."""
+def _on_arrays(rule: Rule[Any], sizes: Sequence[int], **keywords: Any) -> Run:
     w, g = _arrays(sizes), _arrays(sizes)
-    optimizer = rules.adamw.numpy(w)
-    runs: dict[str, Callable[[], Any]] = {OURS: lambda: optimizer.step(g), "limit": limit(sizes)}
-    if find_spec("torch"):
-        runs |= {f"torch, {kind}": torchs(sizes, kind) for kind in ("fused", "foreach")}
-    return Contest(name, runs)
+    optimizer: Any = rule.numpy(w, **keywords)
+    optimizer.step(g)  # the second step finds what stays the same
+    return lambda: optimizer.step(g)
 
 
+def _tensors(sizes: Sequence[int]) -> list[Any]:
+    import torch
+
+    tensors = [torch.nn.Parameter(torch.from_numpy(a)) for a in _arrays(sizes)]
+    for p, g in zip(tensors, _arrays(sizes), strict=True):
+        p.grad = torch.from_numpy(g)
+    return tensors
+
+
+def _on_tensors(rule: Rule[Any], sizes: Sequence[int], **keywords: Any) -> Run:
+    optimizer = rule.torch(_tensors(sizes), **keywords)
+    optimizer.step()
+    step: Run = optimizer.step
+    return step
+
+
+# --- the limit: kernels that read and write the same bytes, and compute next to nothing -----------
 @gw.rule
 def same_traffic(w: Array, g: Array, m: Array = 0.0, v: Array = 0.0) -> Any:
     return w + g, m + g, v + g
 
 
-def limit(sizes: list[int]) -> Callable[[], Any]:
-    """The same bytes by the same kind of kernel."""
-    w, g = _arrays(sizes), _arrays(sizes)
-    optimizer = same_traffic.options(engine="fused").numpy(w)
-    return lambda: optimizer.step(g)
+@gw.rule
+def same_traffic_without_slots(w: Array, g: Array) -> Any:
+    return w + g
 
 
-def torchs(sizes: list[int], kind: str) -> Callable[[], Any]:
+def limit(rule: Rule[Any], sizes: Sequence[int]) -> Run:
+    """The kernel alone, all addresses known, on arrays without gaps that are one in memory."""
+    program = Program(rule.example_plan().final, "limit")
+    slots = len(rule.own_slots)
+    memory = np.ones((2 + slots, sum(sizes)), np.float32)
+    table = Table(program, tuple(sizes))
+    starts = np.cumsum([0, *sizes[:-1]])
+    w, g, *rest = [row.ctypes.data + 4 * starts for row in memory]
+    table.addresses[:] = np.stack([w, g, *rest, w, *rest], 1)
+
+    def run() -> Array:
+        table.run()
+        return memory  # which must live as long
+
+    return run
+
+
+# --- peers ---------------------------------------------------------------------------------------
+def _torchs(sizes: Sequence[int]) -> dict[str, Run]:
     import torch
 
-    w = [torch.nn.Parameter(torch.from_numpy(a)) for a in _arrays(sizes)]
-    for p, g in zip(w, _arrays(sizes), strict=True):
-        p.grad = torch.from_numpy(g)
-    return torch.optim.AdamW(w, **{kind: True}).step
+    runs = {
+        f"torch, {kind}": torch.optim.AdamW(_tensors(sizes), **{kind: True}).step
+        for kind in ("fused", "foreach")
+    }
+    return runs | {"torch, in place": _by_hand(_tensors(sizes))}
 
 
-def noisy() -> Contest:
+def _by_hand(tensors: Sequence[Any]) -> Run:
+    """AdamW as a user writes it, with torch's operations in place."""
+    import torch
+
+    means = [(torch.zeros_like(w), torch.zeros_like(w)) for w in tensors]
+    count = 0
+
+    @torch.no_grad()
+    def step(lr: float = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> None:
+        nonlocal count
+        count += 1
+        for w, (m, v) in zip(tensors, means, strict=True):
+            m.mul_(b1).add_(w.grad, alpha=1 - b1)
+            v.mul_(b2).addcmul_(w.grad, w.grad, value=1 - b2)
+            size = (v / (1 - b2**count)).sqrt_().add_(eps)
+            w.mul_(1 - lr * 0.01).addcdiv_(m, size, value=-lr / (1 - b1**count))
+
+    return step
+
+
+def noisy(with_torch: bool) -> Iterator[Contest]:
     """``low + (w − lr·g + noise·ε − low) mod (high − low)``."""
-    (w,), (g,) = _arrays([NOISY]), _arrays([NOISY])
-    optimizer = rules.compact_sgd.numpy(w, rng=0)
-    runs: dict[str, Callable[[], Any]] = {OURS: lambda: optimizer.step(g)}
-    if find_spec("torch"):
-        runs["torch, in place"] = _torchs_noise()
-    return Contest("the compact rule with noise, 4M", runs)
+    sizes, name = [NOISY], f"the compact rule with noise, {NOISY / 1e6:g}M"
+    peers = {"limit": limit(same_traffic_without_slots, sizes)}
+    limits = {"limit": 1.6, "torch, in place": 0.20}
+    if with_torch:
+        peers["torch, in place"] = _noise_by_hand()
+    yield Contest(name, {OURS: _on_arrays(rules.compact_sgd, sizes, rng=0), **peers}, limits)
+    if with_torch:
+        ours = {OURS: _on_tensors(rules.compact_sgd, sizes, rng=0)}
+        yield Contest(f"{name}, of torch", ours | peers, limits)
 
 
-def _torchs_noise() -> Callable[[], Any]:
+def _noise_by_hand() -> Run:
     import torch
 
     w, g, noise = (torch.from_numpy(a) for a in _arrays([NOISY] * 3))

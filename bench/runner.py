@@ -26,6 +26,7 @@ class Result:
     name: str
     seconds: Mapping[str, float]
     limits: Mapping[str, float]
+    quartiles: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the first and last
 
     def ratio(self, peer: str) -> float:
         return self.seconds[OURS] / self.seconds[peer]
@@ -49,7 +50,15 @@ def measure(contest: Contest, rounds: int = 7, clock: Clock = time.perf_counter)
             contest.runs[name]()
             times[name].append(clock() - begun)
     medians = {name: statistics.median(found) for name, found in times.items()}
-    return Result(contest.name, medians, contest.limits)
+    return Result(contest.name, medians, contest.limits, {k: _outer(t) for k, t in times.items()})
+
+
+def _outer(times: Sequence[float]) -> tuple[float, float]:
+    """The first and the last quartile."""
+    if len(times) < 2:
+        return times[0], times[0]
+    first, _, last = statistics.quantiles(times, n=4, method="inclusive")
+    return first, last
 
 
 def _rotated(names: Sequence[str], k: int) -> Sequence[str]:
@@ -68,7 +77,7 @@ def table(results: Iterable[Result]) -> str:
 
 
 def _line(result: Result, name: str, seconds: float) -> str:
-    line = f"  {name:<24} {seconds * 1e3:10.3f} ms"
+    line = f"  {name:<24} {seconds * 1e3:10.3f} ms{_spread(result, name)}"
     if name == OURS:
         return line
     line += f"   ours is {result.ratio(name):.2f} of it"
@@ -77,12 +86,35 @@ def _line(result: Result, name: str, seconds: float) -> str:
     return line
 
 
+def _spread(result: Result, name: str) -> str:
+    if name not in result.quartiles:
+        return ""
+    first, last = result.quartiles[name]
+    return f" ({first * 1e3:.3f} to {last * 1e3:.3f})"
+
+
+def markdown(results: Iterable[Result]) -> str:
+    """The results as tables: medians, and between which times half of the runs were."""
+    lines = []
+    for result in results:
+        lines += [f"### {result.name}", "", "| | ms | half of the runs | ours, of it | limit |"]
+        lines.append("|---|---:|---:|---:|---:|")
+        for name, t in result.seconds.items():
+            spread = _spread(result, name).strip(" ()")
+            ratio = "" if name == OURS else f"{result.ratio(name):.2f}"
+            limit = f"{result.limits[name]:g}" if name in result.limits else ""
+            lines.append(f"| {name} | {t * 1e3:.3f} | {spread} | {ratio} | {limit} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def as_dict(result: Result) -> dict[str, Any]:
     """The result as plain data."""
     ratios = {name: result.ratio(name) for name in result.seconds if name != OURS}
     return {
         "name": result.name,
         "seconds": dict(result.seconds),
+        "quartiles": {name: list(found) for name, found in result.quartiles.items()},
         "ratios": ratios,
         "limits": dict(result.limits),
         "kept": result.kept,

@@ -84,10 +84,10 @@ def random_bits(step, identity, seed, draw, lane, shape):
     key = seed % 2**32, seed >> 32 << 8 | draw
     out = []
     for i in range(int(np.prod(shape))):
-        j = {"own": i, "even": i & ~1, "turn": i | 1}[lane]
+        j = {"own": i, "even": i & ~1, "odd": i | 1, "place": i}[lane]
         counter = (j >> 2) % 2**32, j >> 34 | step >> 32 << 16, step % 2**32, identity
         word = philox(counter, key)[j & 3]
-        out.append((word - 2**30) % 2**32 if lane == "turn" and i % 2 else word)
+        out.append(i & 1 if lane == "place" else word)
     return np.array(out, np.uint32).reshape(shape)
 
 

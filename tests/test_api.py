@@ -11,6 +11,7 @@ from gradwright.targets.numpy.optimizer import Optimizer
 
 # Taken from the stubs, without types; `…` is a default that the stub leaves open.
 FUNCTIONS = {
+    "check_gradient": "(function, /, *examples, framework=None, effort='normal', seed=0)",
     "check": "(f, /, *examples, frameworks=None, effort='normal', seed=0, **options)",
     "op": "(function, /)",
     "host_op": "(*, out=None, batch='loop', pure=True, saves=False)",

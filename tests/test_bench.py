@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench import __main__ as command
-from bench import demo, runner
+from bench import demo, fused, runner
 from bench.runner import OURS, Contest, Result, measure, table
 
 
@@ -33,6 +33,7 @@ def test_medians_and_ratios_of_interleaved_runs():
     result = measure(Contest("job", runs, {"peer": 0.4}), rounds=3, clock=clock)
     assert result.seconds == {OURS: 3, "peer": 6}
     assert result.ratio("peer") == 0.5
+    assert result.quartiles == {OURS: (2.5, 26.5), "peer": (5, 23)}
     assert not result.kept
 
 
@@ -60,12 +61,16 @@ def test_the_command_prints_writes_json_and_says_whether_limits_were_kept(
     monkeypatch.setattr(demo, "contests", lambda data: [None])
     monkeypatch.setattr(runner, "measure", lambda contest, rounds: results[0])
     file = tmp_path / "numbers.json"
-    assert command.main(["demo", "--json", str(file)]) == code
+    tables = tmp_path / "tables.md"
+    arguments = ["demo", "--json", str(file), "--markdown", str(tables)]
+    assert command.main(arguments) == code
     assert "peer" in capsys.readouterr().out
+    assert f"| peer | 1000.000 |  | 1.00 | {limit:g} |" in tables.read_text()
     (found,) = json.loads(file.read_text())
     assert found == {
         "name": "job",
         "seconds": {OURS: 1.0, "peer": 1.0},
+        "quartiles": {},
         "ratios": {"peer": 1.0},
         "limits": {"peer": limit},
         "kept": code == 0,
@@ -78,3 +83,11 @@ def test_all_loops_of_the_demo_find_the_same_weights(monkeypatch):
     job = demo.Job(pictures[:500], labels[:500])
     np.testing.assert_allclose(job.ours(), job.by_hand(), atol=1e-6)
     assert abs(job.ours()).max() > 0.01
+
+
+def test_what_the_machine_code_is_measured_by(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(fused, "LISTS", {"two small ones": [3, 5]})
+    monkeypatch.setattr(fused, "NOISY", 64)
+    for contest in fused.contests():
+        assert measure(contest, rounds=1).seconds.keys() >= {OURS, "limit"}

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,3 +206,10 @@ def test_a_complex_step_sees_through_a_large_constant():
     plain, exact = (measured(lambda x: 1e9 + x**3, 0.3, analytic) for analytic in (False, True))
     assert exact.error[0, 0] < 1e-9 < plain.error[0, 0]
     assert exact.value[0, 0] == pytest.approx(0.27, abs=1e-12)
+
+
+# --- the pages ---------------------------------------------------------------------------------
+def test_every_kind_has_a_section():
+    page = (Path(__file__).parents[1] / "docs" / "wrong-gradient.md").read_text()
+    sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
+    assert sections == set(CURES)

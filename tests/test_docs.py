@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 FRAMEWORKS = (
     "gradwright.targets.torch",
     "gradwright.targets.tensorflow",
+    *(f"gradwright.check.frameworks.{name}_" for name in ("torch", "tensorflow", "jax")),
     "gradwright.cli",
     "gradwright.__main__",
 )
@@ -30,6 +31,14 @@ MODULES = [
 def test_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert tried > 0
+    assert failed == 0
+
+
+@pytest.mark.framework
+def test_the_page_for_code_of_tensorflow_1():
+    pytest.importorskip("tensorflow")
+    failed, tried = doctest.testfile(str(ROOT / "docs/py_func.md"), module_relative=False)
     assert tried > 0
     assert failed == 0
 

@@ -140,6 +140,16 @@ def test_the_array_library_runs_between_the_kernels():
     assert len(kinds) == 2
 
 
+def test_python_on_the_host_runs_between_the_kernels():
+    @gw.host_op()
+    def cumulated(x):
+        return np.add.accumulate(x)
+
+    f = gw.op(lambda x: np.sqrt(cumulated(x * x)) + x).options(engine="fused")
+    x = normal(500)
+    np.testing.assert_array_equal(f(x), np.sqrt(np.cumsum(x * x)) + x)
+
+
 def test_the_value_and_the_gradient_are_one_pass():
     f = gw.value_and_grad(lambda x: np.sum(x * x / (1 + np.abs(x))))
     x = normal(100_000)

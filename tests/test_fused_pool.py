@@ -39,10 +39,13 @@ def test_a_view_keeps_the_memory():
 
 
 def test_what_waits_is_bounded():
-    pool = Pool(kept=3 * SIZE)
+    pool = Pool(3 * SIZE)
     arrays = [pool.empty(SHAPE, "float32", SIZE) for _ in range(10)]
     del arrays
     assert SIZE < pool.kept() <= 3 * SIZE
+    assert not pool._used
+    pool.empty((SHAPE[0] * 9,), "float32", SIZE * 9)
+    assert pool.kept() <= 3 * SIZE
 
 
 def test_small_results_are_numpys_own():

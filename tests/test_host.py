@@ -323,6 +323,14 @@ def module_op(x):
     return x
 
 
+def test_the_checker_knows_them():
+    for f, xs in ((sine("vjp"), (X, Y)), (sine("host"), (X, Y)), (exp(), (X,)), (outer(), (X, Y))):
+        gw.check(f, *xs, frameworks=["numpy"])
+    for kind in ("vjp", "host", "jvp", "partials"):
+        with pytest.raises(gw.CheckFailure, match="off by a factor of 3"):
+            gw.check(sine(kind, 3), X, Y, frameworks=["numpy"])
+
+
 def test_ops_that_are_gone_leave_nothing_behind():
     f = exp()
     gw.grad(total(f))(X)

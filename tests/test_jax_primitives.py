@@ -175,7 +175,7 @@ def test_scatter_add_adds_where_indices_repeat(axis):
     assert_near(got, spread(x, at, 3, axis))
 
 
-@pytest.mark.parametrize("lane", ["own", "even", "turn"])
+@pytest.mark.parametrize("lane", ["own", "even", "odd", "place"])
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3), (3, 2, 5), (0,)])
 @pytest.mark.parametrize("step, seed", [(1, 0), (2**33 + 5, 2**55 + 2**31 + 3)])
 def test_random_bits_are_philoxs(lane, shape, step, seed):

@@ -393,7 +393,7 @@ def test_the_references_philox_is_the_papers(counter, key, wanted):
     assert " ".join(f"{word:08x}" for word in philox(counter, key)) == wanted
 
 
-@pytest.mark.parametrize("lane", ["own", "even", "turn"])
+@pytest.mark.parametrize("lane", ["own", "even", "odd", "place"])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (2, 3), (0,)])
 @pytest.mark.parametrize("step, seed", [(1, 0), (2**33 + 5, 2**55 + 2**31 + 3)])
 def test_random_bits_are_the_references(lane, shape, step, seed):

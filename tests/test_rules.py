@@ -23,9 +23,10 @@ class Memory(dict):
 
 def normals(shape, step, identity, seed=0):
     """The draw that the published layout says, by Box and Muller in float64."""
-    even, turn = (random_bits(step, identity, seed, 0, lane, shape) for lane in ("even", "turn"))
+    lanes = "even", "odd", "place"
+    even, odd, place = (random_bits(step, identity, seed, 0, lane, shape) for lane in lanes)
     radius = np.sqrt(-2 * np.log(((even >> 8) + 1.0) / 2**24))
-    return radius * np.cos(2 * np.pi * (turn >> 8) / 2**24)
+    return radius * np.cos(2 * np.pi * ((odd >> 8) / 2**24 - place / 4))
 
 
 def sgd(w, g, s, t, k):

@@ -315,7 +315,7 @@ def test_eager_runs_plain_numpy_and_has_no_gradient():
 
 
 @in_every_mode
-@pytest.mark.parametrize("lane", ["own", "even", "turn"])
+@pytest.mark.parametrize("lane", ["own", "even", "odd", "place"])
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_random_words_are_philoxs(lane, rank, mode):
     g = Graph()

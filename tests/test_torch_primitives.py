@@ -136,7 +136,7 @@ def test_a_node_has_numpys_value(name, dtype):
         assert_near(got, wanted(grid(dtype)))
 
 
-@pytest.mark.parametrize("lane", ["own", "even", "turn"])
+@pytest.mark.parametrize("lane", ["own", "even", "odd", "place"])
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3), (0,)])
 @pytest.mark.parametrize("step, seed", [(1, 0), (2**33 + 5, 2**55 + 2**31 + 3)])
 def test_random_bits_are_philoxs(lane, shape, step, seed):

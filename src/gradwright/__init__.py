@@ -3,7 +3,7 @@
 from . import rules, schedules, tf1
 from .annotations import Array, Rng
 from .body import global_sum, record
-from .check import Report, check
+from .check import Report, check, check_gradient
 from .compose import Optimizer, Precision, Rule, chain, partition, rule
 from .equation import given, per_param, shared
 from .errors import CheckFailure, GradwrightError, SignatureError, StateError, TraceError
@@ -13,7 +13,8 @@ from .transforms import grad, jvp, stop_gradient, value_and_grad, vjp
 
 __all__ = [
     "Array", "CheckFailure", "GradwrightError", "Op", "Optimizer", "Precision", "Report", "Rng",
-    "Rule", "SignatureError", "StateError", "TraceError", "chain", "check", "eager", "given",
-    "global_sum", "grad", "host_op", "jvp", "op", "partition", "per_param", "record", "rule",
-    "rules", "schedules", "shared", "stop_gradient", "tf1", "value_and_grad", "vjp",
+    "Rule", "SignatureError", "StateError", "TraceError", "chain", "check", "check_gradient",
+    "eager", "given", "global_sum", "grad", "host_op", "jvp", "op", "partition", "per_param",
+    "record", "rule", "rules", "schedules", "shared", "stop_gradient", "tf1", "value_and_grad",
+    "vjp",
 ]  # fmt: skip

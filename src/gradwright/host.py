@@ -54,6 +54,11 @@ class HostOp(Op[P]):
         """What the body or a rule on the host raised last; compiled code shows it in part only."""
         return self.host.last_error
 
+    @property
+    def reference(self) -> Callable[..., Any]:
+        """The op itself: with what `out` declares, and without what is saved."""
+        return self
+
     # --- what it returns ---
     def _outputs(
         self, graph: Graph, layout: Layout, leaves: Sequence[Any]

@@ -4,6 +4,7 @@ The node knows a `HostCall`: one Python function for one kind of arguments, on f
 """
 
 import itertools
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -26,12 +27,18 @@ Within: TypeAlias = Callable[["HostCall", Callable[[], list[Any]]], list[Any]]
 
 _handles = itertools.count()
 _calls: weakref.WeakValueDictionary[int, "HostCall"] = weakref.WeakValueDictionary()
+_ABSENT = object()
 _KEPT, _KEPT_BYTES = 16, 1 << 28  # what is saved for rules: so many calls, so much of arguments
 
 
 def find(handle: int) -> "HostCall":
     """The call of that number: all that a framework's operator has of it."""
-    return _calls[handle]
+    if (call := _calls.get(handle)) is None:
+        raise GradwrightError(
+            "compiled code calls a host op that is gone",
+            "a reference to the op for as long as code that was compiled with it may run",
+        )
+    return call
 
 
 class Host:
@@ -50,6 +57,7 @@ class Host:
         self.batch, self.is_pure, self.saves, self.gufunc = batch, pure, saves, gufunc
         self.last_error: BaseException | None = None
         self.saved: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
         self._made: weakref.WeakValueDictionary[Hashable, HostCall] = weakref.WeakValueDictionary()
 
     def call(self, key: Hashable, make: Callable[[], "HostCall"]) -> "HostCall":
@@ -62,12 +70,13 @@ class Host:
     def keep(self, arrays: Sequence[Any], saved: Any) -> None:
         """Keep what the op saves for its rule, by the values of its arguments."""
         key = _content(arrays)
-        self.saved[key] = saved
-        self.saved.move_to_end(key)
-        while len(self.saved) > 1 and (
-            len(self.saved) > _KEPT or sum(map(_size, self.saved)) > _KEPT_BYTES
-        ):
-            self.saved.popitem(last=False)
+        with self._lock:
+            self.saved[key] = saved
+            self.saved.move_to_end(key)
+            while len(self.saved) > 1 and (
+                len(self.saved) > _KEPT or sum(map(_size, self.saved)) > _KEPT_BYTES
+            ):
+                self.saved.popitem(last=False)
 
 
 def _content(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -236,10 +245,11 @@ class ValueCall(HostCall):
 
     def saved(self, arrays: Sequence[Any]) -> Any:
         """What the function saved when it ran on these arguments, or saves when it runs again."""
-        key = _content(arrays)
-        if key not in self.host.saved:
-            self.host.keep(arrays, self._split(self._result(arrays))[1])
-        return self.host.saved[key]
+        kept = self.host.saved.get(_content(arrays), _ABSENT)
+        if kept is _ABSENT:
+            kept = self._split(self._result(arrays))[1]
+            self.host.keep(arrays, kept)
+        return kept
 
 
 class PullCall(HostCall):

@@ -108,6 +108,11 @@ class Op(Capturing, Generic[P]):
         self.autograph_info__: dict[str, Any] = {}
 
     @property
+    def reference(self) -> Callable[..., Any]:
+        """What the op is, on NumPy arrays: the function as it was written."""
+        return self.__wrapped__
+
+    @property
     def name(self) -> str:
         return self.signature.name
 
@@ -127,6 +132,11 @@ class Op(Capturing, Generic[P]):
             raise SignatureError(
                 f"engine={engine!r} is not in this version",
                 f"engine={' or '.join(map(repr, get_args(Engine)))}",
+            )
+        if not self.is_traced:
+            raise SignatureError(
+                f"{self.name} runs on the host: no engine computes it",
+                "the engine of an op that calls it",
             )
         other: Op[P] = Op(self.__wrapped__, engine)
         other._own, other._functions = self._own, [*self._functions]

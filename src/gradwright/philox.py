@@ -68,9 +68,6 @@ def words(
     return out.ravel()[first & 3 : (first & 3) + size]
 
 
-QUARTER = np.uint32(2**30)  # a quarter turn, where a word is an angle and 2**32 a full turn
-
-
 def random_bits(
     step: int, identity: int, seed: int, *, draw: int, lane: str, shape: tuple[int, ...]
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -78,14 +75,13 @@ def random_bits(
 
     `lane` says which. ``own`` is the element's own word. Box and Muller make two normals from the
     two words of a pair of elements (2k, 2k + 1): ``even`` is the word of element 2k for both, which
-    gives the radius; ``turn`` is the word of element 2k + 1, the angle, and for element 2k + 1
-    itself a quarter turn less (modulo 2**32), so that the cosine of it is the sine.
+    gives the radius, ``odd`` that of element 2k + 1, the angle. ``place`` is the element's place in
+    its pair, 0 or 1.
     """
     size = int(np.prod(shape, dtype=np.int64))
     if lane == "own":
         return words(0, size, step, identity, seed, draw).reshape(shape)
+    if lane == "place":
+        return (np.arange(size, dtype=np.uint32) & np.uint32(1)).reshape(shape)
     pairs = words(0, size + size % 2, step, identity, seed, draw).reshape(-1, 2)
-    both = np.stack(
-        [pairs[:, 0]] * 2 if lane == "even" else [pairs[:, 1], pairs[:, 1] - QUARTER], 1
-    )
-    return both.reshape(-1)[:size].reshape(shape)
+    return np.repeat(pairs[:, ("even", "odd").index(lane)], 2)[:size].reshape(shape)

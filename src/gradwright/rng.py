@@ -82,7 +82,7 @@ class Rng:
         """Normal with mean `loc` and standard deviation `scale`, by Box and Muller."""
         draw = self._next_draw(size)
         u = ((self._bits(draw, "even") >> 8) + 1).astype(np.float32) * 2.0**-24  # in (0, 1]
-        z = self._named("ε", np.sqrt(-2 * np.log(u)) * _cosine(self._bits(draw, "turn")))
+        z = self._named("ε", np.sqrt(-2 * np.log(u)) * self._cosine(draw))
         z = z if scale == 1.0 else scale * z
         return z if loc == 0.0 else loc + z
 
@@ -90,21 +90,21 @@ class Rng:
         """Normal with mean 0 and standard deviation 1."""
         return self.normal(size=size)
 
+    def _cosine(self, draw: int) -> Any:
+        """The cosine of a random angle; of odd elements, of the pair's angle less a quarter turn.
 
-def _cosine(word: Any) -> Any:
-    """The cosine of an angle, where 2**32 is a full turn.
-
-    The angle is cut at odd eighths of a turn, so sine and cosine are asked for |t| <= pi/4 only.
-    There short polynomials have them right to an ulp or so (the coefficients are those of Cephes),
-    with the same bits wherever a product and a sum are rounded one after the other.
-    """
-    turn = word >> 8
-    quarter = (turn + 2**21) >> 22
-    rest = turn.astype(np.float32) - (quarter << 22).astype(np.float32)  # exact
-    t = rest * (np.pi * 2.0**-23)
-    z = t * t
-    sine = t + t * z * (-1.6666654611e-1 + z * (8.3321608736e-3 + z * -1.9515295891e-4))
-    tail = 4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5)
-    cosine = 1 - 0.5 * z + z * z * tail
-    size = np.where((quarter & 1) == 1, sine, cosine)
-    return np.where(((quarter + 1) & 2) == 2, -size, size)
+        The angle is cut at odd eighths of a turn, so sine and cosine are asked for |t| <= pi/4
+        only, and are the same for both elements of a pair. There short polynomials have them right
+        to an ulp or so (the coefficients are those of Cephes), with the same bits wherever a
+        product and a sum are rounded one after the other.
+        """
+        eighth = (self._bits(draw, "odd") >> 8) + 2**21  # 2**24 are a full turn
+        quarter = (eighth >> 22) - self._bits(draw, "place")
+        rest = (eighth & (2**22 - 1)).astype(np.float32) - 2.0**21  # exact
+        t = rest * (np.pi * 2.0**-23)
+        z = t * t
+        sine = t + t * z * (-1.6666654611e-1 + z * (8.3321608736e-3 + z * -1.9515295891e-4))
+        tail = 4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5)
+        cosine = 1 - 0.5 * z + z * z * tail
+        size = np.where((quarter & 1) == 1, sine, cosine)
+        return np.where(((quarter + 1) & 2) == 2, -size, size)

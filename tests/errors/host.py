@@ -4,6 +4,7 @@ import numpy as np
 from errors.case import case
 
 import gradwright as gw
+from gradwright import hostcall
 
 V = np.ones(3)
 
@@ -73,6 +74,11 @@ def compiled():
 
 
 CASES = [
+    case(lambda: noisy.options(engine="fused"), "noisy runs on the host: no engine computes it",
+         "the engine of an op that calls it"),
+    case(lambda: gw.op(lambda x: noisy(x) * 2).options(engine="fused")(V),
+         '<lambda> with engine="fused": it calls Python that is not pure', 'engine="auto"'),
+    case(lambda: hostcall.find(-1), "compiled code calls a host op that is gone", "a reference"),
     case(compiled, "the host op fails raised KeyError: 'boom'", "is fails.last_error"),
     # declarations
     case(lambda: made(batch="map"), "batch='map' of a host op", "'loop' or 'elementwise'"),

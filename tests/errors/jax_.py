@@ -42,7 +42,21 @@ def rated(w, g, *, lr):
     return w - lr * g
 
 
+@gw.host_op()
+def reads(x):
+    return np.asarray(V + 1)
+
+
+@gw.host_op()
+def returns(x):
+    return jnp.asarray(x)
+
+
 CASES = [
+    case(lambda: twice.options(engine="fused")(jnp.ones(3)),
+         'twice with engine="fused" on JAX\'s arrays', 'engine="auto", or NumPy arrays'),
+    case(lambda: reads(V), "the host op reads was called by JAX, and calls JAX itself", "NumPy in"),
+    case(lambda: returns(V), "the host op returns was called by JAX, and calls JAX itself"),
     case(lambda: twice(jax.random.key(0)), "twice was called with key<fry>", "real numbers"),
     case(lambda: twice(V + 1j), "twice was called with complex64", "arrays of real numbers"),
     case(lambda: twice(jax.ShapeDtypeStruct((3,), jnp.complex64)), "twice was called with complex"),

@@ -32,7 +32,7 @@ def _(g, x):
 
 @gw.host_op()
 def reentrant(x):
-    return torch.sin(torch.from_numpy(x))
+    return torch.ones(3).numpy()
 
 
 def parameter(*shape, **options):

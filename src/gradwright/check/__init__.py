@@ -1,11 +1,11 @@
 """Checking: one call tells whether an op or a rule is right, everywhere, and what is wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .report import Report
 
-__all__ = ["Report", "check"]
+__all__ = ["Report", "check", "check_gradient"]
 
 
 def check(
@@ -40,7 +40,35 @@ def check(
     """
     from .main import report
 
-    found = report(f, examples, options, frameworks, effort, seed)
+    return _right(report(f, examples, options, frameworks, effort, seed))
+
+
+def check_gradient(
+    function: Callable[..., Any],
+    /,
+    *examples: Any,
+    framework: str | None = None,
+    effort: str = "normal",
+    seed: int = 0,
+) -> Report:
+    """Check the gradient of a framework's own function: a `torch.autograd.Function`'s `apply`, a
+    `tf.custom_gradient`, a `jax.custom_vjp`.
+
+    The function is called with arrays of the framework in float64, and its derivatives in every
+    mode, called by position and by keyword, are compared with differences of its values. Complex
+    examples are checked by their real and imaginary parts.
+
+    Raises `CheckFailure` with the diagnosis.
+
+    >>> import torch, gradwright as gw                                        # doctest: +SKIP
+    >>> gw.check_gradient(MyFunction.apply, torch.ones(3))                     # doctest: +SKIP
+    """
+    from .gradient import report
+
+    return _right(report(function, examples, framework, effort, seed))
+
+
+def _right(found: Report) -> Report:
     if (failure := found.failure()) is not None:
         raise failure
     return found

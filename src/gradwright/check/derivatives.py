@@ -51,8 +51,8 @@ def forward(case: Case) -> Verdict:
     """The derivative in a random direction against the one measured."""
     p = case.point
     if p.probes:
-        v, want, _, mask = probe = p.probes[0]
-        tolerance = probe.tolerance
+        probe = p.probes[0]
+        v, want, mask, tolerance = probe.direction, probe.value, probe.known, probe.tolerance
     else:
         v = flat(case.tangents())
         want, mask = p.value @ v, np.all(p.known, axis=1)

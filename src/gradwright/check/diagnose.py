@@ -33,6 +33,19 @@ CURES = {
     "not deterministic": "a seed among the arguments",
     "batching": "operations that know batched tensors: no .numpy(), no data pointers",
     "error": "what the error says",
+    "trajectory": "the update as the equation has it",
+    "step": "a count that is 1 at the first update of a parameter",
+    "bias correction": "the division by 1 - b**step, as the equation has it",
+    "keyword": "the keyword at the place that it has in the equation",
+    "noise": "the noise with the factor that it has in the equation",
+    "same noise": "draws that differ by parameter: a stream for each",
+    "not written": "new values written into the parameter itself, and not into a copy of it",
+    "domain": "the last rounding corrected into the domain: domain= of gw.rule does it",
+    "not saved": "every slot and every count of steps in what is saved",
+    "slot dtype": "the dtype of a slot kept when it is loaded",
+    "groups": "no state that parameters share without gw.shared or gw.global_sum",
+    "missing gradient": "parameters without a gradient left out of the step",
+    "failed step": "all that can fail before the first parameter is written",
 }
 
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from ..compose import chain
 from ..errors import GradwrightError, SignatureError
 from ..op import Op
+from ..rule import Rule
+from ..rules import sgd
 from . import frameworks, ops
 from .diagnose import CURES
 from .look import watching
+from .machines import MACHINES
 from .report import Cell, Diagnosis, Report
 from .subject import as_arrays, of_op
 
@@ -29,6 +33,8 @@ def report(
     """Check an op or a rule; a fault is in the report, and not raised."""
     if effort not in EFFORTS:
         raise SignatureError(f"effort={effort!r}", f"one of {', '.join(EFFORTS)}")
+    if isinstance(f, Rule):
+        return of_a_rule(f, examples, options, names, effort, seed)
     if not isinstance(f, Op):
         raise SignatureError(
             f"gw.check of {getattr(f, '__name__', type(f).__name__)}, which is no op",
@@ -66,6 +72,36 @@ def of_an_op(
         return subject.rule, subject.where, list(ops.run(subject, modes, effort, seed, told))
 
 
+def of_a_rule(
+    rule: Rule[Any],
+    examples: Sequence[Any],
+    options: Mapping[str, Any],
+    names: Sequence[str] | None,
+    effort: str,
+    seed: int,
+) -> Report:
+    """Check the optimizers of a rule, or one of somebody's that should be the rule."""
+    from . import rules
+
+    if examples:
+        raise SignatureError(
+            f"gw.check({rule.name}, …) with examples", "keywords of the rule: parameters are drawn"
+        )
+    keywords = dict(options)
+    optimizer = keywords.pop("optimizer", None)
+    keywords = rules.keywords_of(rule, keywords)
+    if rule.rewrites == "g":
+        rule = chain(rule, sgd)
+    chosen = [n for n in frameworks.chosen(names) if n in MACHINES]
+    start = time.perf_counter()
+    with watching(f"checking {rule.name}", len(rules.CHECKS) * len(chosen)) as told:
+        found = rules.run(rule, chosen, optimizer, keywords, effort, seed, told)
+        cells = tuple(found)
+    seconds = time.perf_counter() - start
+    where = rule.equations[0].where
+    return Report(rule.name, "rule", "rule", where, seed, effort, cells, seconds)
+
+
 def not_traced(error: GradwrightError) -> Cell:
     """The cell of an op that cannot be used at all."""
     d = Diagnosis("error", error.what, error.instead or CURES["error"])
@@ -87,7 +123,7 @@ def drawn(op: Op[Any], options: Mapping[str, Any], seed: int) -> list[Any]:
         for low, high in _INTERVALS:
             xs = [rng.uniform(low, high, shape) for _ in range(count)]
             try:
-                if _is_mostly_finite(op.__wrapped__, xs, options):
+                if _is_mostly_finite(op.reference, xs, options):
                     return xs
             except Exception as raised:  # whatever the user's function says of such arguments
                 error = error or raised

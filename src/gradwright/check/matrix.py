@@ -57,6 +57,8 @@ def _diagnosed(case: Case, c: Compared, blocks: Sequence[Compared]) -> Diagnosis
     """The fault of one block, said of the argument's element."""
     others = {b.argument: b.want for b in blocks}
     d = diagnose(c, others)
+    if c.argument in case.subject.complex_names and _is_conjugate(c):
+        d = renamed(d, "conjugate", f"the gradient by {c.argument} is conjugated")
     if d.kind in ("wrong", "element", "branch"):
         d = _structural(case, c, d)
     return _said_of_the_argument(case, c, d)
@@ -105,6 +107,14 @@ def _structural(case: Case, c: Compared, d: Diagnosis) -> Diagnosis:
                 text = f"the gradient by {c.argument} is not summed over axis {axis} of the result"
                 return renamed(d, "not summed", text)
     return d
+
+
+def _is_conjugate(c: Compared) -> bool:
+    """Whether imaginary parts have the other sign: of the result's, or of the cotangent's."""
+    m, n = c.want.shape
+    columns, rows = np.resize([1.0, -1.0], n), np.resize([1.0, -1.0], m)[:, None]
+    signs = (columns, rows, rows * columns)
+    return any(c.equals(c.want * sign) for sign in signs)
 
 
 def _is_transposed(c: Compared, shape: tuple[int, ...]) -> bool:

@@ -25,11 +25,12 @@ class Probe(NamedTuple):
     value: Vector
     error: Vector
     known: Vector
+    rounding: float
 
     @property
     def tolerance(self) -> Vector:
         largest = float(np.max(np.abs(self.value[self.known]), initial=0.0))
-        tolerance: Vector = self.error + HALF * np.abs(self.value) + ROUNDING * largest
+        tolerance: Vector = self.error + HALF * np.abs(self.value) + self.rounding * largest
         return tolerance
 
 
@@ -124,6 +125,7 @@ def measure(subject: Subject, seed: int, fine: float = 1.0) -> Point:
     rng = np.random.default_rng(seed)
     scale = fine * scales([subject.arrays[k] for k in subject.wrt])
     rounding = noise(f, x, scale, seed)
+    rounded = HALF if subject.is_on_host else ROUNDING
     elements = list(range(x.size))
     if x.size > ALL:
         elements = sorted(map(int, rng.choice(x.size, SAMPLE, replace=False)))
@@ -135,8 +137,11 @@ def measure(subject: Subject, seed: int, fine: float = 1.0) -> Point:
     per = scale[elements]
     value, error, left, right = (a[:n].T / per for a in (s.value, s.error, s.left, s.right))
     with np.errstate(invalid="ignore"):
-        tolerance = error + HALF * np.abs(value) + _nothing(value, f(x), per)
-    far = [Probe(v, s.value[n + k], s.error[n + k], known[n + k]) for k, v in enumerate(probes)]
+        tolerance = error + HALF * np.abs(value) + rounded * _size(value, f(x), per)
+    far = [
+        Probe(v, s.value[n + k], s.error[n + k], known[n + k], rounded)
+        for k, v in enumerate(probes)
+    ]
     return Point(
         subject, elements, value, tolerance, known[:n].T, s.is_kink[:n].T, left, right, far,
         seed, fine,
@@ -158,12 +163,12 @@ def as_given(point: Point, value: Array) -> Point:
     return replace(point, value=value, tolerance=tolerance, known=known)
 
 
-def _nothing(value: Array, out: Vector, per: Vector) -> Array:
-    """What rounding leaves of terms as large as the largest derivative, or as f/x, that cancel."""
+def _size(value: Array, out: Vector, per: Vector) -> Array:
+    """The size of terms that cancel where a derivative is zero: the largest one's, or f/x."""
     finite = np.where(np.isfinite(value), np.abs(value), 0)
     size = np.where(np.isfinite(out), np.abs(out), 0)
-    nothing: Array = ROUNDING * (np.max(finite, initial=0.0) + size[:, None] / per)
-    return nothing
+    terms: Array = np.max(finite, initial=0.0) + size[:, None] / per
+    return terms
 
 
 def moved_away(subject: Subject, far: float, seed: int) -> Subject:

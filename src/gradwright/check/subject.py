@@ -45,6 +45,8 @@ class Subject:
     rule: str = "derivative"  # what the author calls it: vjp, partials, surrogate, derivative
     is_analytic: bool = False
     is_elementwise: bool = False
+    is_on_host: bool = False  # Python on the host: maybe a solver, right to some digits
+    complex_names: tuple[str, ...] = ()  # of arguments that are pairs: real and imaginary parts
 
     @property
     def wrt(self) -> list[int]:
@@ -109,7 +111,7 @@ def of_op(op: Op[Any], examples: Sequence[Any], options: Mapping[str, Any]) -> S
     function = _traced(op, arrays, full)
     own = function.own.kind if function.own else "derivative"
     rule = op._own[1] if op._own else op.__wrapped__
-    slope = _plainly(run(op.__wrapped__))
+    slope = _plainly(run(op.reference))
     if own == "surrogate":
         slope = _plainly(lambda xs: tree.flatten(_with_its_options(rule, op, full(xs)))[0])
     names = layout.leaf_names()
@@ -119,11 +121,12 @@ def of_op(op: Op[Any], examples: Sequence[Any], options: Mapping[str, Any]) -> S
         tuple(arrays),
         tuple(names[k] for k in places),
         run(op),
-        _plainly(run(op.__wrapped__)),
+        _plainly(run(op.reference)),
         None if _is_meant_otherwise(function) else slope,
         own,
         own != "surrogate" and _has_only(function.primal, _ANALYTIC),
         all(PRIMITIVES[p].kind in _ELEMENTWISE for p in _prims(function.primal)),
+        function.is_on_host,
     )
 
 

@@ -133,7 +133,7 @@ def show(
 @app.command()
 def check(
     name: Annotated[
-        str, typer.Argument(metavar="FILE.py[:NAME]", help="An op, or all that are in the file.")
+        str, typer.Argument(metavar="FILE.py[:NAME]", help="An op or a rule, or all in the file.")
     ],
     framework: Annotated[
         list[str] | None,
@@ -148,7 +148,7 @@ def check(
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Check values and derivatives of an op in every framework, and say what is wrong.
+    """Check an op's values and derivatives, or a rule's optimizers, in every framework.
 
     \b
     Examples:

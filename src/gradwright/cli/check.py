@@ -1,4 +1,4 @@
-"""``gradwright check``: the ops of a file, checked in every framework that is installed."""
+"""``gradwright check``: the ops and rules of a file, in every framework that is installed."""
 
 import json
 from collections.abc import Sequence
@@ -25,12 +25,13 @@ def check(
     as_json: bool,
 ) -> bool:
     """Check what a name stands for, print what was found, and say whether all is right."""
-    chosen = [c for c in choose_all(name) if isinstance(c.found, Op)]
+    chosen = choose_all(name)
     rng, screen = np.random.default_rng(seed), terminal.console(quiet=as_json)
     xs = [rng.uniform(-2, 2, _sizes(text)) for text in shapes]
     reports = []
     for c in chosen:
-        found = _report(c, xs, frameworks or installed(), effort, seed)
+        given = xs if isinstance(c.found, Op) else []
+        found = _report(c, given, frameworks or installed(), effort, seed)
         reports.append(found)
         _print(screen, found)
     if as_json:

@@ -80,22 +80,6 @@ def tf1(rule: Rule[Any], start: Array) -> Training:
     return Training(step, lambda: np.asarray(session.run(W)))
 
 
-def keras(rule: Rule[Any], start: Array) -> Training:
-    """A model of Keras, on the backend that KERAS_BACKEND names."""
-    import keras
-
-    inputs, classes = start.shape
-    layer = keras.layers.Dense(classes, use_bias=False, kernel_initializer="zeros")
-    net, loss = keras.Sequential([keras.Input((inputs,)), layer]), Op(of_scores)
-    net.compile(rule.keras(), lambda onehot, z: loss(z, onehot))
-
-    def step(x: Array, onehot: Array) -> float:
-        net.reset_metrics()  # or it is the mean since then
-        return float(net.train_on_batch(x, onehot))
-
-    return Training(step, lambda: np.asarray(keras.ops.convert_to_numpy(layer.kernel)))
-
-
 def optax(rule: Rule[Any], start: Array) -> Training:
     """JAX arrays; the gradient and the update are one compiled function."""
     import jax
@@ -114,6 +98,22 @@ def optax(rule: Rule[Any], start: Array) -> Training:
         return float(loss)
 
     return Training(step, lambda: np.asarray(now["W"]))
+
+
+def keras(rule: Rule[Any], start: Array) -> Training:
+    """A model of Keras, on the backend that KERAS_BACKEND names."""
+    import keras
+
+    inputs, classes = start.shape
+    layer = keras.layers.Dense(classes, use_bias=False, kernel_initializer="zeros")
+    net, loss = keras.Sequential([keras.Input((inputs,)), layer]), Op(of_scores)
+    net.compile(rule.keras(), lambda onehot, z: loss(z, onehot))
+
+    def step(x: Array, onehot: Array) -> float:
+        net.reset_metrics()  # or it is the mean since then
+        return float(net.train_on_batch(x, onehot))
+
+    return Training(step, lambda: np.asarray(keras.ops.convert_to_numpy(layer.kernel)))
 
 
 FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "keras": keras, "torch": torch, "optax": optax}

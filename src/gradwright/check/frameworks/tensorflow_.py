@@ -173,8 +173,19 @@ def _one(x: Any) -> Seen:
     return Seen(wide.numpy(), x.dtype.name)
 
 
+# --- complex numbers as pairs of real ones -----------------------------------------------------
+def joined(x: Any) -> Any:
+    """Pairs along the last axis as complex numbers."""
+    return tf.complex(x[..., 0], x[..., 1])
+
+
+def parted(x: Any) -> Any:
+    return tf.stack([tf.math.real(x), tf.math.imag(x)], -1)
+
+
 MODES: dict[str, list[type[Eager]]] = {
     "quick": [Eager],
     "normal": [Eager, Graph, V1],
     "thorough": [Eager, Mapped, Xla, V1],
+    "gradient": [Eager, Graph],
 }

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import count
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from ..subject import Arrays, Flat
 from . import NotOffered, Seeds, Seen
 
 _NARROW = torch.bfloat16
+_numbers = count()
 
 
 class Eager:
@@ -125,10 +128,13 @@ class Compiled(Eager):
     name = "torch.compile"
     backend = "aot_eager"
 
+    def value(self, xs: Arrays) -> list[Seen]:
+        return _seen(self._run(*self._leaves(xs)))  # as `pull` calls it: compiled once
+
     @cached_property
     def _run(self) -> Callable[..., Any]:
         function = self.function
-        return torch.compile(lambda *xs: tuple(function(xs)), backend=self.backend, dynamic=False)
+        return _compiled(lambda *xs: tuple(function(xs)), self.backend)
 
     def push(self, xs: Arrays, ts: Arrays) -> list[Seen]:
         raise NotOffered(
@@ -137,6 +143,53 @@ class Compiled(Eager):
 
     def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
         raise NotOffered("torch.compile has no second derivative", "torch.func.hessian inside")
+
+
+class CompiledFunctional(Functional):
+    """`torch.compile` of `torch.func.vjp`."""
+
+    name = "compile(func)"
+    backend = "aot_eager"
+
+    def value(self, xs: Arrays) -> list[Seen]:
+        raise NotOffered("the values are those of torch.compile", "torch.compile")
+
+    def pull(self, xs: Arrays, cts: Seeds) -> list[Seen]:
+        run, wrt = self.function, tuple(self.wrt)  # names that Dynamo can follow
+
+        def pull(tensors: Any, cts: Any) -> Any:
+            def function(*some: Tensor) -> tuple[Tensor, ...]:
+                full = list(tensors)
+                for k, x in zip(wrt, some):  # noqa: B905 - Dynamo knows no strict
+                    full[k] = x
+                return tuple([out for out in run(full) if out.dtype.is_floating_point])
+
+            return torch.func.vjp(function, *[tensors[k] for k in wrt])[1](cts)
+
+        tensors = tuple(_tensor(x) for x in xs)
+        return _seen(_compiled(pull, self.backend)(tensors, _smooth_seeds(cts)))
+
+    def push(self, xs: Arrays, ts: Arrays) -> list[Seen]:
+        raise NotOffered("the forward mode is that of torch.func", "torch.func.jvp")
+
+    def pull_twice(self, xs: Arrays, cts: Seeds, ws: Arrays) -> list[Seen]:
+        raise NotOffered("the second derivative is that of torch.func", "torch.func.hessian")
+
+
+def _compiled(function: Any, backend: str) -> Callable[..., Any]:
+    """Compiled code is kept by code object, and only so much: each function gets its own."""
+    fresh = function.__code__.replace(co_name=f"checked_{next(_numbers)}")
+    own = FunctionType(fresh, globals(), fresh.co_name, None, function.__closure__)
+    compiled = torch.compile(own, backend=backend, dynamic=False, fullgraph=True)
+
+    def call(*args: Any) -> Any:
+        try:
+            return compiled(*args)
+        except torch._dynamo.exc.Unsupported as error:
+            reason = str(error).strip().splitlines()[0]
+            raise NotOffered(f"torch.compile cannot read the whole of it: {reason}") from None
+
+    return call
 
 
 def _pulled(
@@ -202,8 +255,19 @@ def _one(x: Tensor) -> Seen:
     return Seen(wide.numpy(), str(x.dtype).removeprefix("torch."))
 
 
+# --- complex numbers as pairs of real ones -----------------------------------------------------
+def joined(x: Tensor) -> Tensor:
+    """Pairs along the last axis as complex numbers."""
+    return torch.complex(x[..., 0], x[..., 1])
+
+
+def parted(x: Tensor) -> Tensor:
+    return torch.stack([x.real, x.imag], dim=-1)
+
+
 MODES: dict[str, list[type[Eager]]] = {
     "quick": [Eager],
     "normal": [Eager, Functional, Compiled],
-    "thorough": [Eager, Functional, Compiled],
+    "thorough": [Eager, Functional, Compiled, CompiledFunctional],
+    "gradient": [Eager, Functional, Compiled, CompiledFunctional],
 }

@@ -98,5 +98,6 @@ def unfusable(graph: Graph) -> str | None:
 def cost(graph: Graph) -> int:
     """Roughly, how many passes over its arrays NumPy makes for a graph."""
     nodes = [graph.nodes[i] for i in graph.live()]
-    passes = sum(1 for n in nodes if n.args and n.prim != "astype" and not is_same(graph, n))
+    done = [n for n in nodes if n.args and n.prim != "astype" and not is_same(graph, n)]
+    passes = sum(20 if n.prim == "power" else 1 for n in done)
     return passes + 100 * sum(n.prim == "random_bits" for n in nodes)

@@ -138,16 +138,23 @@ class _Kernel:
         written = {i: self.column_of(k) for i, k in loop.keeps.items()}
         written |= {i: self.column_of(i) for i in loop.stored}
         todo = [i for i in self.live if i in loop.needed and i not in self.random]
-        summands: list[list[Lanes]] = [[] for _ in loop.sums]
-        for u in range(UNROLL):
-            env = {**env0, **{i: four[u] for i, four in drawn.items()}}
+        envs = [env0 | {i: four[u] for i, four in drawn.items()} for u in range(UNROLL)]
+        for u, env in enumerate(envs):
             for i, k in read.items():
                 env[i] = access.load(b, k, self.columns[k], self.graph.nodes[i].dtype, u)
-            self.evaluate(b, env, todo)
+        for i in todo:  # in turns: while one vector waits for a result, another goes on
+            for env in envs:
+                self.evaluate(b, env, [i])
+        for u, env in enumerate(envs):
             for i, k in written.items():
                 access.store(b, k, self.columns[k], env[i], u)
-            for found, i in zip(summands, loop.sums, strict=True):
-                found.append(self._inside(b, env[phases.summed(self.graph, i)], u, self._start(i)))
+        summands = [
+            [
+                self._inside(b, env[phases.summed(self.graph, i)], u, self._start(i))
+                for u, env in enumerate(envs)
+            ]
+            for i in loop.sums
+        ]
         made = enumerate(zip(loop.sums, summands, strict=True))
         sums = [self._carried(b, k, i, four) for k, (i, four) in made]
         return Phase(b.lines, frozenset(read.values()), frozenset(written.values()), sums, [])
@@ -195,7 +202,7 @@ class _Kernel:
         """Random values that arrays meet, in element order: one vector for each of the block."""
         if not self.random:
             return {}
-        words = Words(b, "%element")
+        words = Words(b, "%element", self.row)
         four = [dict(env) for _ in range(4)]
         for i in sorted(self.random):
             n = self.graph.nodes[i]
@@ -210,7 +217,7 @@ class _Kernel:
 
     # --- the whole ---
     def build(self) -> Kernel:
-        numbers = Builder("n")
+        numbers = self.row = Builder("n")
         known = self._numbers(numbers)
         self.evaluate(numbers, known, [i for i in self.live if i not in self.varying and
                                        not self.rank[i]])  # fmt: skip

@@ -78,7 +78,7 @@ class Sized:
         layout, program = self._layouts.get(key) or self._laid_out(key, arrays)
         outs = [memory.empty(shape, dtype) for shape, dtype in self.outs]
         table = layout.table([memory.address(x) for x in (*arrays, *outs)])
-        partial = program.over(table, layout.work)
+        partial = program.over(table, layout.work, memory.threads())
         totals = iter(partial.sum(axis=0).tolist())
         filled = iter(outs)
         results = [

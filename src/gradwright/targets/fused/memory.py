@@ -12,6 +12,12 @@ class Memory(Protocol):
     spelling: Spelling
     call: int  # how many elements a pass does in the time that calling it takes
 
+    def threads(self) -> int | None:
+        """How many threads the library itself uses, if it says so."""
+
+    def shapes(self, xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes, or `None` if there are values whose sizes are not known yet."""
+
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         """Why a kernel may not read these, or `None`: plain arrays, and what becomes one."""
 

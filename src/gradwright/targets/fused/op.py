@@ -14,11 +14,12 @@ from .memory import Memory
 from .stages import Stage, pattern, shaped, spaces, staged
 
 # A library is faster below this many passes times (elements, and what the call of each costs).
-WORTH = 50_000
+WORTH = 100_000
 _KEPT = 64  # sizes that are remembered
 _BY_ELEMENT = ("elementwise", "compare", "integer", "select", "cast")
 
-_NUMBERS = (int, float, bool)
+_NOT_PLAIN = "what is no plain array, but a class made from it"
+_NOT_PURE = "it calls Python that is not pure, whose order is kept"
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -34,25 +35,32 @@ class Fused:
         self._places = None if len(places) == len(graph.inputs) else places
         self._dtypes = [graph.nodes[graph.inputs[k]].dtype for k in places]
         self._cost = cost(graph)
+        self._is_pure = all(graph.nodes[i].is_pure for i in graph.live())
         self._plans: dict[Hashable, _Plan] = {}
         self._made: dict[Hashable, Run | None] = {}
 
     def __call__(self, *xs: Any) -> Any:
+        shapes = self.memory.shapes(xs)
+        if shapes in self._made:
+            run = self._made[shapes]
+        else:
+            run = self._made[shapes] = self._for(shapes)
+        if run is None:  # small, mostly: nothing else is asked
+            return self.library(*xs)
         read = xs if self._places is None else [xs[k] for k in self._places]
         reason = self.memory.misfit(read, self._dtypes)
         if reason is not None:
             self._refuse(reason)
             return self.library(*xs)
-        shapes = tuple([() if type(x) in _NUMBERS else x.shape for x in xs])
-        if shapes not in self._made:
-            if len(self._made) >= _KEPT:
-                self._made.clear()
-            self._made[shapes] = self._for(shapes)
-        run = self._made[shapes]
-        return self.library(*xs) if run is None else run(xs)
+        return run(xs)
 
-    def _for(self, shapes: tuple[Shape, ...]) -> Run | None:
+    def _for(self, shapes: tuple[Shape, ...] | None) -> Run | None:
         """What runs on arrays of these shapes; `None` where the library does it all."""
+        if len(self._made) >= _KEPT:
+            self._made.clear()
+        if shapes is None or not self._is_pure:
+            self._refuse(_NOT_PURE if shapes is not None else _NOT_PLAIN)
+            return None
         try:
             largest = max(map(size_of, (*shapes, *_results(self.graph, shapes))))
         except ValueError:  # they do not fit together: the library says so in its words

@@ -77,7 +77,7 @@ class Program:
         def share(start: int, stop: int) -> None:
             self._function(table, work.address, sums, start, stop)
 
-        threads.share(share, work.cuts(n))
+        threads.share(share, work.cuts(threads.PARTS * n), n)
         return partial
 
 
@@ -96,7 +96,7 @@ class Work:
         return np.searchsorted(self.items[:, 0], np.unique(self.items[:, 0]))
 
     def cuts(self, n: int) -> list[int]:
-        """Where to cut the items so that n threads have about equally many elements."""
+        """Where to cut the items so that n parts have about equally many elements."""
         at = np.searchsorted(self._done, np.linspace(0, self.elements, n + 1))
         return [int(k) for k in at]
 

@@ -3,57 +3,146 @@
 from collections.abc import Sequence
 
 from ...philox import KEY_STEPS, LOW, MULTIPLIERS, ROUNDS
-from .ir import LANES, Builder, Lanes
+from .ir import LANES, Builder, Lanes, vector
 
-QUARTER_TURN = 2**30
+_HALF = LANES // 2
+_KIND = f"<{_HALF} x i64>"  # half of the counters, one in each lane
+_EQUAL = f"<{_HALF} x i32> zeroinitializer"
+_FOUR = "{ " + ", ".join([vector("uint32")] * 4) + " }"
+
+
+def _splat(name: str, number: str) -> list[str]:
+    return [
+        f"  %{name}_0 = insertelement {_KIND} poison, i64 {number}, i32 0",
+        f"  %{name} = shufflevector {_KIND} %{name}_0, {_KIND} poison, {_EQUAL}",
+    ]
+
+
+def _number(value: int) -> str:
+    return f"splat (i64 {value})"
+
+
+def _round(h: int) -> list[str]:
+    """One round of half of the counters: words w0 … w3 to v0 … v3."""
+    lines = []
+    for k, key in ((0, "k1_now"), (2, "k0_now")):
+        lines += [
+            f"  %f{k}{h} = and {_KIND} %w{k}{h}, {_number(LOW)}",
+            f"  %v{3 - k}{h} = mul {_KIND} %f{k}{h}, {_number(MULTIPLIERS[k // 2])}",
+            f"  %h{k}{h} = lshr {_KIND} %v{3 - k}{h}, {_number(32)}",
+            f"  %x{k}{h} = xor {_KIND} %h{k}{h}, %w{3 - k}{h}",
+            f"  %v{2 - k}{h} = xor {_KIND} %x{k}{h}, %{key}",
+        ]
+    return lines
+
+
+def _first(h: int) -> tuple[list[str], list[str]]:
+    """The counters of a half, and the words of the rounds, which begin with them."""
+    lanes = ", ".join(f"i64 {k}" for k in range(h * _HALF, (h + 1) * _HALF))
+    lines = [
+        f"  %block{h} = add {_KIND} %first_all, <{lanes}>",
+        f"  %high{h} = lshr {_KIND} %block{h}, {_number(32)}",
+        f"  %low{h} = or {_KIND} %high{h}, %c1_all",
+    ]
+    starts = enumerate([f"%block{h}", f"%low{h}", "%c2_all", "%c3_all"])
+    return lines, [
+        f"  %w{k}{h} = phi {_KIND} [{start}, %0], [%v{k}{h}, %round]" for k, start in starts
+    ]
+
+
+def _joined(k: int, made: str) -> list[str]:
+    """Word k of both halves, as part of the result."""
+    half, order = f"<{_HALF} x i32>", ", ".join(f"i32 {k}" for k in range(LANES))
+    return [
+        *(f"  %s{k}{h} = trunc {_KIND} %v{k}{h} to {half}" for h in (0, 1)),
+        f"  %s{k} = shufflevector {half} %s{k}0, {half} %s{k}1, <{LANES} x i32> <{order}>",
+        f"  %made{k} = insertvalue {_FOUR} {made}, {vector('uint32')} %s{k}, {k}",
+    ]
+
+
+def _philox() -> str:
+    """The function of the module: sixteen counters from the first block on, and a key.
+
+    Words are the lower halves of 64-bit lanes; what is above them is never read. The rounds are a
+    loop, since all instructions have to be compiled.
+    """
+    numbers = "first", "c1", "c2", "c3", "k0", "k1"
+    (begin0, words0), (begin1, words1) = _first(0), _first(1)
+    keys = [f"  %k{k}_now = phi {_KIND} [%k{k}_all, %0], [%k{k}_next, %round]" for k in (0, 1)]
+    next_keys = [f"  %k{k}_next = add {_KIND} %k{k}_now, {_number(KEY_STEPS[k])}" for k in (0, 1)]
+    joined = [line for k in range(4) for line in _joined(k, f"%made{k - 1}" if k else "poison")]
+    lines = [
+        f"define internal {_FOUR} @gw_philox({', '.join(f'i64 %{n}' for n in numbers)}) #0 {{",
+        *(line for name in numbers for line in _splat(f"{name}_all", f"%{name}")),
+        *begin0,
+        *begin1,
+        "  br label %round",
+        "round:",
+        f"  %turn = phi i64 [{ROUNDS}, %0], [%left, %round]",
+        *words0,
+        *words1,
+        *keys,
+        *_round(0),
+        *_round(1),
+        *next_keys,
+        "  %left = sub i64 %turn, 1",
+        "  %more = icmp ne i64 %left, 0",
+        "  br i1 %more, label %round, label %done",
+        "done:",
+        *joined,
+        f"  ret {_FOUR} %made3",
+        "}",
+    ]
+    return "\n".join(lines)
 
 
 class Words:
     """The random words of one block of 64 elements; lane c belongs to elements 4c … 4c + 3."""
 
-    def __init__(self, b: Builder, at: str) -> None:
-        self.b = b
-        kind = f"<{LANES} x i64>"
-        lanes = ", ".join(f"i64 {4 * k}" for k in range(LANES))
-        first = b.emit(f"insertelement {kind} poison, i64 {at}, i32 0", "uint64")
-        splat = b.emit(
-            f"shufflevector {kind} {first.text}, {kind} poison, <{LANES} x i32> zeroinitializer",
-            "uint64",
-        )
-        elements = b.emit(f"add {kind} {splat.text}, <{lanes}>", "uint64")
-        self.block = elements >> 2
+    def __init__(self, b: Builder, at: str, row: Builder) -> None:
+        self.b, self.row = b, row
+        self.block = b.emit(f"lshr i64 {at}, 2", "uint64")
         self.made: dict[tuple[str, ...], list[Lanes]] = {}
 
     def word(self, k: int, lane: str, draw: int, at: Sequence[Lanes]) -> Lanes:
         """The word that elements 4c + k see."""
+        if lane == "place":
+            return self.b.splat(k & 1, "uint32")
         four = self._four(draw, at)
         if lane == "own":
             return four[k]
-        if lane == "even":
-            return four[k & 2]
-        return four[k | 1] - QUARTER_TURN if k & 1 else four[k | 1]
+        return four[k & 2] if lane == "even" else four[k | 1]
 
     def _four(self, draw: int, at: Sequence[Lanes]) -> list[Lanes]:
         key = (str(draw), *(x.text for x in at))
         if key not in self.made:
-            self.made[key] = self._philox(draw, *(x.bits("uint64") for x in at))
+            self.b.defined.setdefault("gw_philox", _philox())
+            known = ", ".join(f"i64 {x}" for x in self._counter_and_key(draw, at))
+            call = f"call {_FOUR} @gw_philox(i64 {self.block.text}, {known})"
+            four = self.b.emit(call, "uint32").text
+            self.made[key] = [
+                self.b.emit(f"extractvalue {_FOUR} {four}, {k}", "uint32") for k in range(4)
+            ]
         return self.made[key]
 
-    def _philox(self, draw: int, step: Lanes, identity: Lanes, seed: Lanes) -> list[Lanes]:
-        """Rounds on 64-bit lanes, whose lower halves are the words."""
-        c = [
-            self.block & LOW,
-            (self.block >> 32) | ((step >> 32) << 16),
-            step & LOW,
-            identity & LOW,
+    def _counter_and_key(self, draw: int, at: Sequence[Lanes]) -> list[str]:
+        """The numbers that `philox` defines, made once for the row."""
+
+        def made(instruction: str) -> str:
+            return self.row.emit(instruction, "uint64").text
+
+        step, identity, seed = (
+            made(f"extractelement {vector('uint64')} {x.text}, i32 0") for x in at
+        )
+        step_high, seed_high = made(f"lshr i64 {step}, 32"), made(f"lshr i64 {seed}, 32")
+        key_high = made(f"shl i64 {seed_high}, 8")
+        return [
+            made(f"shl i64 {step_high}, 16"),
+            step,
+            identity,
+            seed,
+            made(f"or i64 {key_high}, {draw}"),
         ]
-        k0, k1 = seed & LOW, ((seed >> 32) << 8) | draw
-        for _ in range(ROUNDS):
-            p0, p1 = (c[0] & LOW) * MULTIPLIERS[0], (c[2] & LOW) * MULTIPLIERS[1]
-            c = [(p1 >> 32) ^ c[1] ^ k0, p1, (p0 >> 32) ^ c[3] ^ k1, p0]
-            k0, k1 = (k0 + KEY_STEPS[0]) & LOW, (k1 + KEY_STEPS[1]) & LOW
-            c = [c[0], c[1] & LOW, c[2], c[3] & LOW]
-        return [x.to("uint32") for x in c]
 
     def in_order(self, four: Sequence[Lanes]) -> list[Lanes]:
         """Four vectors by word to four vectors by element: a transposition."""

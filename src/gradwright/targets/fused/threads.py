@@ -6,9 +6,11 @@ on the number of threads.
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+PARTS = 4  # for each thread
 SMALL = 500_000  # elements below which waking a thread costs more than it saves
 
 
@@ -39,23 +41,35 @@ class _Pool:
         """In a forked child the threads are gone, and the lock may be held by one of them."""
         self._lock, self._executor = threading.Lock(), None
 
-    def submit(self, run: Callable[[int, int], None], first: int, last: int) -> "Future[None]":
+    def submit(self, run: Callable[[], None]) -> "Future[None]":
         with self._lock:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(
                     max_workers=max(1, count() - 1), thread_name_prefix="gradwright"
                 )
-        return self._executor.submit(run, first, last)
+        return self._executor.submit(run)
 
 
 _pool = _Pool()
 
 
-def share(run: Callable[[int, int], None], cuts: Sequence[int]) -> None:
-    """Run the items between each two cuts, one share on this thread, the others beside it."""
-    others = [
-        _pool.submit(run, first, last) for first, last in zip(cuts[1:], cuts[2:], strict=False)
-    ]
-    run(cuts[0], cuts[1])
+def share(run: Callable[[int, int], None], cuts: Sequence[int], count: int) -> None:
+    """Run the items between each two cuts, on this thread and on others beside it.
+
+    Whoever is free takes the next part, so that nobody waits for a thread that is not running.
+    """
+    todo = deque(zip(cuts, cuts[1:], strict=False))
+
+    def work() -> None:
+        while True:
+            try:
+                first, last = todo.popleft()
+            except IndexError:
+                return
+            run(first, last)
+
+    others = [_pool.submit(work) for _ in range(count - 1)]
+    work()
     for other in others:
-        other.result()
+        if not other.cancel():
+            other.result()

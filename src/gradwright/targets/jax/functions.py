@@ -150,6 +150,8 @@ def random_bits(
     """One word for each element; a number of more than 32 bits is a pair, the lower half first."""
     (step, step_high), (seed, seed_high) = _halves(step), _halves(seed)
     index = _index(shape)
+    if lane == "place":
+        return index & 1
     counter = (index >> 2, step_high << 16, step, _halves(identity)[0])
     words = _philox(counter, (seed, (seed_high << 8) | _word(draw)))
     if lane == "own":
@@ -157,8 +159,7 @@ def random_bits(
         return jnp.where((index & 2) == 0, low, high)
     if lane == "even":
         return jnp.where((index & 2) == 0, words[0], words[2])
-    angle = jnp.where((index & 2) == 0, words[1], words[3])
-    return jnp.where((index & 1) == 0, angle, angle - _word(philox.QUARTER))
+    return jnp.where((index & 2) == 0, words[1], words[3])
 
 
 def _word(x: Any) -> Array:

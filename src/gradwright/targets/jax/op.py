@@ -24,6 +24,11 @@ _NARROW = jnp.bfloat16  # NumPy has no such dtype: computed in float32, rounded 
 # --- calling -----------------------------------------------------------------------------------
 def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     """Run an op on JAX arrays and tracers, with numbers and NumPy arrays among them."""
+    if op.engine == "fused":
+        raise SignatureError(
+            f'{op.name} with engine="fused" on JAX\'s arrays, which no kernel reads',
+            'engine="auto", or NumPy arrays',
+        )
     values = [_value(leaf, op.name) for leaf in leaves]
     made = op.traced([_meta(x) for x in values], layout)
     outs = bound(made.function)(*map(_widened, values))

@@ -9,6 +9,7 @@ from ..fused import pool
 from ..fused.kernel import stored
 from . import SPELLING
 
+_NUMBERS = (int, float, bool)
 _PLAIN = (np.ndarray, np.memmap)
 _ALIGNED = 0x100  # NumPy's flag ALIGNED
 
@@ -18,6 +19,12 @@ class _Memory:
 
     spelling = SPELLING
     call = 1000
+
+    def threads(self) -> int | None:
+        return None
+
+    def shapes(self, xs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        return tuple([() if type(x) in _NUMBERS else x.shape for x in xs])
 
     def misfit(self, xs: Sequence[Any], dtypes: Sequence[str]) -> str | None:
         for x in xs:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from ...adjoint import check_summable as _check_summable
 from ...philox import LOW as _LOW
-from ...philox import QUARTER as _QUARTER
 
 _Function: _TypeAlias = _Callable[..., Any]
 
@@ -162,6 +161,8 @@ def random_bits(
     if lane == "own":
         return _words(counter, key, shape)
     n = _count(shape)
+    if lane == "place":
+        return tf.reshape(tf.cast(tf.range(n), tf.uint32) & 1, shape)
     words = tf.reshape(_words(counter, key, [n + n % 2]), [-1, 2])
     flat = tf.reshape(tf.bitcast(_PAIRS[lane](tf.bitcast(words, tf.uint64)), tf.uint32), [-1])
     return tf.reshape(flat if isinstance(n, int) and n % 2 == 0 else flat[:n], shape)
@@ -178,10 +179,7 @@ def _count(shape: _Sequence[Any]) -> Any:
 _TWICE = 2**32 + 1
 _PAIRS: dict[str, _Function] = {
     "even": lambda pair: (pair & _LOW) * _TWICE,
-    "turn": lambda pair: (
-        tf.bitwise.right_shift(pair, tf.constant(32, tf.uint64)) * _TWICE
-        - tf.constant(int(_QUARTER) << 32, tf.uint64)
-    ),
+    "odd": lambda pair: tf.bitwise.right_shift(pair, tf.constant(32, tf.uint64)) * _TWICE,
 }
 
 

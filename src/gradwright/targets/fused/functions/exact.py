@@ -26,13 +26,13 @@ def sign(x: Lanes) -> Lanes:
 def maximum(x: Lanes, y: Lanes) -> Lanes:
     """NaN if either is."""
     if x.is_float:
-        return select(x.is_nan(), x, select(x >= y, x, y))
+        return select(y.is_nan(), y, select(y > x, y, x))
     return select(x >= y, x, y)
 
 
 def minimum(x: Lanes, y: Lanes) -> Lanes:
     if x.is_float:
-        return select(x.is_nan(), x, select(x <= y, x, y))
+        return select(y.is_nan(), y, select(y < x, y, x))
     return select(x <= y, x, y)
 
 

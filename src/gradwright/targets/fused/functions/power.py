@@ -1,6 +1,7 @@
 """Powers and cube roots."""
 
 import math
+from collections.abc import Callable
 
 from ..ir import Lanes, select
 from ..outline import outlined
@@ -25,15 +26,21 @@ def power(x: Lanes, y: Lanes) -> Lanes:
     return outlined("power", _power, x, y)
 
 
+_BY_NUMBER: dict[float, Callable[[Lanes], Lanes]] = {
+    -1: lambda x: 1 / x,
+    0: lambda x: x.like(1),
+    0.5: lambda x: select(x.equals(-INF), INF, x.builder.intrinsic("sqrt", x)),
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    4: lambda x: (x * x) * (x * x),
+}
+
+
 def by_number(x: Lanes, exponent: float) -> Lanes | None:
     """x to a power that is a product, a quotient or a root; `None` if it is none of these."""
-    if exponent == 0.5:
-        return select(x.equals(-INF), INF, x.builder.intrinsic("sqrt", x))
-    square = x * x
-    known: dict[float, Lanes] = {
-        0: x.like(1), 1: x, 2: square, 3: square * x, 4: square * square, -1: 1 / x,
-    }  # fmt: skip
-    return known.get(exponent)
+    known = _BY_NUMBER.get(exponent)
+    return None if known is None else known(x)
 
 
 def _power(x: Lanes, y: Lanes) -> Lanes:
