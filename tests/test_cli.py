@@ -493,3 +493,49 @@ def test_errors_of_our_own_keep_their_traceback(monkeypatch):
 
 def test_exit_codes():
     assert (FailedRun.code, WrongUsage.code) == (1, 2)
+
+
+# --- check -------------------------------------------------------------------------------------
+OPS = """
+import numpy as np
+import gradwright as gw
+
+@gw.op
+def right(x, y):
+    return np.sin(x) * y
+
+@gw.op
+def wrong(x, y):
+    return np.sin(x) * y
+
+@wrong.vjp
+def _(g, x, y):
+    return 2.1 * g * np.cos(x) * y, g * np.sin(x)
+
+@gw.rule
+def rule(w, g, *, lr=0.1):
+    return w - lr * g
+"""
+NUMPY = ("--framework", "numpy", "--quick")
+
+
+def test_check_says_what_is_wrong_and_exits_with_1():
+    out = run("check", written("ops.py", OPS), *NUMPY, code=1).stdout
+    assert "right: right" in out and "rule: right" in out
+    assert "wrong: the gradient by x is off by a factor of 2.1, at x[" in out
+    assert "ops.py:13" in out and "instead: what the rule returns for x" in out
+
+
+def test_check_of_one_that_is_right_exits_with_0():
+    out = run("check", written("ops.py", OPS) + ":right", *NUMPY, *2 * ("--shape", "2,3")).stdout
+    assert out.startswith("right: right") and "wrong" not in out
+
+
+def test_check_as_json():
+    found = json.loads(run("check", written("ops.py", OPS), *NUMPY, "--json", code=1).stdout)
+    assert found["schema"] == 1 and found["passed"] is False
+    assert {r["name"]: r["passed"] for r in found["reports"]} == {
+        "right": True,
+        "wrong": False,
+        "rule": True,
+    }

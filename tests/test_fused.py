@@ -204,6 +204,26 @@ def test_the_number_of_threads(monkeypatch):
     assert threads.count() >= 1
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_every_part_is_done_once_even_if_no_other_thread_comes(busy):
+    done, release = [], threading.Event()
+    blocked = [threads._pool.submit(release.wait) for _ in range(8 * busy)]
+    threads.share(lambda first, last: done.append((first, last)), [0, 2, 3, 7, 9], 3)
+    release.set()
+    for other in blocked:
+        other.result()
+    assert sorted(done) == [(0, 2), (2, 3), (3, 7), (7, 9)]
+
+
+def test_an_error_in_a_part_is_seen():
+    def run(first, last):
+        if first == 2:
+            raise KeyError("lost")
+
+    with pytest.raises(KeyError):
+        threads.share(run, [0, 1, 2, 3], 1)
+
+
 def test_many_python_threads_step_at_once(monkeypatch):
     monkeypatch.setattr(threads, "SMALL", 1000)
     monkeypatch.setenv("GRADWRIGHT_NUM_THREADS", "2")

@@ -1,6 +1,7 @@
 """Steps that are one call: what is checked in it, and that every other step takes the long way."""
 
 import copy
+import os
 import threading
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import gradwright as gw
 from gradwright import rules, schedules
-from gradwright.targets.fused import headers, program
+from gradwright.targets.fused import headers, program, threads
 from gradwright.targets.numpy import engines
 
 F4 = np.float32
@@ -357,6 +358,35 @@ def test_many_small_parameters_are_worth_a_kernel(ran):
     w = [np.ones(64, F4) for _ in range(200)]
     rules.adam.numpy(w).step([np.ones(64, F4) for _ in w])
     assert len(ran) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_fork_in_the_middle_of_training(monkeypatch):
+    monkeypatch.setattr(threads, "SMALL", 1000)
+    monkeypatch.setenv("GRADWRIGHT_NUM_THREADS", "2")
+    shapes = [(30_000,), (50,)]
+    pair = steady(rules.adam, shapes)
+    child = os.fork()
+    if child == 0:
+        try:
+            pair.step()
+            pair.step()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    pair.step()
+    pair.step()
+
+
+@pytest.mark.parametrize("count", ["1", "2", "3"])
+def test_the_bits_do_not_depend_on_the_threads(count, monkeypatch):
+    monkeypatch.setattr(threads, "SMALL", 1000)
+    monkeypatch.setenv("GRADWRIGHT_NUM_THREADS", count)
+    pair = steady(rules.adamw, [(30_000,), (50,), (200, 300)])
+    for _ in range(3):
+        pair.step()
 
 
 def test_many_python_threads_step_many_optimizers():

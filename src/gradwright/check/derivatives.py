@@ -121,6 +121,6 @@ def second(case: Case) -> Verdict:
 DERIVATIVES: dict[str, Check] = {
     "reverse": reverse,
     "forward": forward,
-    "⟨u, Jv⟩ = ⟨Jᵀu, v⟩": adjoint,
+    "adjoint": adjoint,
     "second order": second,
 }

@@ -152,10 +152,13 @@ class Report:
                 said = c.diagnosis.text if c.diagnosis else c.text
                 found.setdefault((c.status, c.check, said), []).append(c)
         return [
-            f"{MARKS[status]} {check}, {', '.join(dict.fromkeys(c.mode for c in cells))}: "
-            f"{cells[0].text}"
+            f"{MARKS[status]} {check}, {self._where(cells)}: {cells[0].text}"
             for (status, check, _), cells in found.items()
         ]
+
+    def _where(self, cells: Sequence[Cell]) -> str:
+        modes = list(dict.fromkeys(c.mode for c in cells))
+        return "in every mode" if modes == self.modes and len(modes) > 1 else ", ".join(modes)
 
     def __rich__(self) -> Any:
         from . import look
