@@ -206,7 +206,8 @@ def once(optimizer, gradients, ws):
 
 
 def test_loss_scaling_skips_what_is_not_finite():
-    inner = noisy.keras()
+    rule = rules.momentum(lr=0.1) if BACKEND == "jax" else noisy  # XLA compiles noise for long
+    inner = rule.keras()
     optimizer, ws = keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0), variables()
     optimizer.build(ws)
     scaled = [[4 * a for a in g] for g in GRADIENTS[:3]]
@@ -218,7 +219,7 @@ def test_loss_scaling_skips_what_is_not_finite():
     assert float(optimizer.dynamic_scale) == 2.0
     again = [[a / 2 for a in g] for g in scaled[2:]]
     once(optimizer, again[0], ws)
-    close(numbers(ws), by_numpy(noisy, {}, gradients=[GRADIENTS[0], GRADIENTS[2]]), atol=1e-6)
+    close(numbers(ws), by_numpy(rule, {}, gradients=[GRADIENTS[0], GRADIENTS[2]]), atol=1e-6)
     keras.config.set_dtype_policy("mixed_float16")
     try:
         net = fitted(rules.adam.keras(lr=0.05))

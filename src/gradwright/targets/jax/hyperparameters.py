@@ -13,10 +13,10 @@ from jax import Array
 from ... import emit
 from ...equation import PerParam
 from ...op import is_eager
+from ...optimizer import schedule_graph
 from ...rule import Rule
 from ...schedules import Schedule
 from ...signature import is_number
-from ...trace import Tracer, lift, trace
 from . import SPELLING
 from .runner import Count, Number, changed, narrow, number
 from .state import Leaf, leaves_of
@@ -116,7 +116,7 @@ class Hyperparameters:
         if name in self.now:
             return self.now[name][k]
         if isinstance(declared, Schedule):
-            return self._once(declared, lambda: _scheduled(declared, self.count))
+            return self._once(declared, lambda: scheduled(declared, self.count))
         if name not in self.held or not _is_held(declared):
             return declared
         held = self.held[name][k]
@@ -148,7 +148,7 @@ class Hyperparameters:
 
     def _array(self, declared: Any, held: Any, k: int, name: str) -> Array:
         if isinstance(declared, Schedule):
-            made: Number = self._once(declared, lambda: _scheduled(declared, self.count))
+            made: Number = self._once(declared, lambda: scheduled(declared, self.count))
             return narrow(made.value)
         x = jnp.asarray(held(k, name, declared))
         dtype = (
@@ -162,12 +162,8 @@ def _is_scalar(x: Any) -> bool:
     return isinstance(x, (np.generic, np.ndarray, Array)) and x.ndim == 0
 
 
-def _scheduled(schedule: Schedule, count: Count) -> Number:
+def scheduled(schedule: Schedule, count: Count) -> Number:
     """A schedule's value at a count, as operations."""
-
-    def build(graph: Any) -> list[Tracer]:
-        return [lift(graph, schedule(Tracer(graph, graph.input("count", (), "int"))))]
-
-    run = emit.program(trace(build, "schedule"), "schedule", SPELLING)
+    run = emit.program(schedule_graph(schedule), "schedule", SPELLING)
     with jax.enable_x64(True):
         return number(run(count.wide())[0])

@@ -2,61 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ... import emit
-from ...graph import Graph
-from ...op import Meta, is_eager, number_meta
-from ...optimizer import Runner, schedule_graph
+from ...op import is_eager
+from ...optimizer import Runner
 from ...schedules import Schedule
-from ...signature import is_number
-from ..jax import SPELLING
 from ..jax.functions import held
+from ..jax.hyperparameters import scheduled as as_operations
+from ..jax.runner import RUNNER as RUNNER
+from ..jax.runner import Count, Number, changed, narrow
+from ..jax.runner import number as number_of
 
 COUNT, NUMBER = held("int64").name, held("float64").name  # of counts and of hyperparameters
-
-
-@dataclass(frozen=True, eq=False)
-class Scalar:
-    """A number that is known when the compiled code runs; it is as weak as a Python number."""
-
-    array: Any
-
-    @property
-    def meta(self) -> Meta:
-        kind = self.array.dtype.kind
-        return Meta((), "bool" if kind == "b" else "float" if kind == "f" else "int")
-
-
-def _array(x: Any) -> Any:
-    """What a program takes."""
-    return x.array if isinstance(x, Scalar) else x
-
-
-def _meta(x: Any) -> Meta:
-    if is_number(x):
-        return number_meta(x)
-    return x.meta if isinstance(x, Scalar) else Meta(tuple(x.shape), x.dtype.name)
-
-
-def _run(graph: Graph) -> Callable[..., Any]:
-    program = emit.program(graph, "update", SPELLING)
-    return lambda *xs: program(*map(_array, xs))
-
-
-RUNNER = Runner(
-    meta=_meta,
-    run=_run,
-    numbers=_run,
-    add=lambda a, b: a + b,
-    view=np.asarray,
-    like=lambda a, w: jnp.asarray(a),
-)
 
 
 def runner() -> Runner:
@@ -81,30 +42,40 @@ def gradient(g: Any, v: Any) -> Any:
 
 def number(x: Any) -> Any:
     """An array without dimensions as a number; its value inside `gw.eager`."""
-    return x.item() if is_eager() else Scalar(jnp.asarray(x))
+    return x.item() if is_eager() else number_of(x)
+
+
+def hyperparameter(v: Any, declared: float) -> Any:
+    """The number in a variable, with all the digits that it was declared with."""
+    return read(v).item() if is_eager() else changed(read(v), declared)
 
 
 def tensor(x: Any) -> Any:
     """A number as a variable takes it."""
-    return jnp.asarray(_array(x))
+    return narrow(x.value) if isinstance(x, Number) else jnp.asarray(x)
 
 
 def scheduled(schedule: Schedule, count: Any) -> Any:
     """A schedule's value at a count: by NumPy where there is a number, else as operations."""
     if not isinstance(count, jax.core.Tracer):
         return float(schedule(int(count)))
-    return Scalar(emit.program(schedule_graph(schedule), "schedule", SPELLING)(count)[0])
+    return as_operations(schedule, _count(count))
 
 
 def seed(v: Any) -> Any:
-    """The seed in a variable: its lower and its upper 32 bits."""
+    """The seed in a variable, which holds it in two halves of 28 bits."""
     low, high = (x.astype(jnp.uint32) for x in read(v))
-    return low + (high << 28), high >> 4
+    found = Count(low + (high << 28), high >> 4)
+    return int(found) if is_eager() else found
+
+
+def _count(x: Any) -> Count:
+    return Count(x.astype(jnp.uint32), jnp.uint32(0))
 
 
 def counts(v: Any) -> Any:
     """The counts in a variable, one by one."""
-    return read(v).tolist() if is_eager() else list(read(v))
+    return read(v).tolist() if is_eager() else list(map(_count, read(v)))
 
 
 def decide(condition: Any) -> Any:

@@ -41,6 +41,13 @@ def runner() -> Runner:
     return RUNNER
 
 
+def hyperparameter(v: Any, declared: float) -> Any:
+    """The number in a variable, with all the digits that it was declared with."""
+    x = read(v)
+    same = tf.equal(x, tf.cast(declared, x.dtype))
+    return number(tf.where(same, tf.constant(declared, tf.float64), tf.cast(x, tf.float64)))
+
+
 def seed(v: Any) -> Any:
     """The seed in a variable, which holds it in two halves of 28 bits."""
     low, high = tf.unstack(read(v))

@@ -41,6 +41,12 @@ def number(x: Any) -> Any:
     return x.item() if isinstance(x, torch.Tensor) else x
 
 
+def hyperparameter(v: Any, declared: float) -> Any:
+    """The number in a variable, with all the digits that it was declared with."""
+    x = read(v)
+    return declared if x == torch.tensor(declared, dtype=x.dtype) else x.item()
+
+
 def tensor(x: Any) -> Any:
     """A number as a variable takes it."""
     return torch.as_tensor(x)

@@ -27,10 +27,18 @@ class Now:
             elif name in of.own:
                 found[name] = self._value(of.own[name])
             else:
-                if key not in self._made:
-                    self._made[key] = self._value(self._optimizer.hyperparams[key])
-                found[name] = self._made[key]
+                found[name] = self._of_all(key)
         return found
+
+    def _of_all(self, key: str) -> Any:
+        """A value that all variables of a rule have."""
+        if key not in self._made:
+            source, declared = self._optimizer.hyperparams[key], self._state.keywords.values[key]
+            is_held = isinstance(source, keras.Variable) and isinstance(declared, (int, float))
+            self._made[key] = (
+                on.hyperparameter(source, float(declared)) if is_held else self._value(source)
+            )
+        return self._made[key]
 
     def _value(self, source: Any) -> Any:
         """A keyword's value as a number of the backend's, an array, or what is static."""
