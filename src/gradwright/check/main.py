@@ -92,6 +92,12 @@ def of_a_rule(
     keywords = rules.keywords_of(rule, keywords)
     if rule.rewrites == "g":
         rule = chain(rule, sgd)
+    if names is not None and (unknown := set(names) - set(MACHINES)):
+        raise SignatureError(
+            f"gw.check({rule.name}) in {', '.join(sorted(unknown))}: its optimizer there is not "
+            "checked in this version",
+            f"frameworks among {', '.join(MACHINES)}",
+        )
     chosen = [n for n in frameworks.chosen(names) if n in MACHINES]
     start = time.perf_counter()
     with watching(f"checking {rule.name}", len(rules.CHECKS) * len(chosen)) as told:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..check import main
 from ..check.frameworks import installed
+from ..check.machines import MACHINES
 from ..check.report import SCHEMA, Report
 from ..errors import SignatureError
 from ..op import Op
@@ -31,7 +32,7 @@ def check(
     reports = []
     for c in chosen:
         given = xs if isinstance(c.found, Op) else []
-        found = _report(c, given, frameworks or installed(), effort, seed)
+        found = _report(c, given, frameworks or _all_for(c.found), effort, seed)
         reports.append(found)
         _print(screen, found)
     if as_json:
@@ -39,6 +40,11 @@ def check(
         found_all = {"schema": SCHEMA, "passed": passed, "reports": [r.to_json() for r in reports]}
         print(json.dumps(found_all, indent=2))
     return all(map(bool, reports))
+
+
+def _all_for(found: Any) -> list[str]:
+    """The frameworks that are installed; of a rule, those whose optimizers are checked."""
+    return [n for n in installed() if isinstance(found, Op) or n in MACHINES]
 
 
 def _report(
