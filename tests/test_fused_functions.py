@@ -141,6 +141,8 @@ def test_powers_by_a_number(exponent, dtype):
     (values,) = arguments(dtype, 1, 3000)
     with np.errstate(all="ignore"):
         exact = np.power(values.astype(np.longdouble), np.longdouble(exponent))
-        want = exact.astype(dtype)
+        # x**0.5 is NaN at -inf in NumPy 2.4, and infinity before
+        want = np.where(np.isinf(values), np.power(values, exponent), exact.astype(dtype))
+        exact = np.where(np.isinf(values), want, exact)
         (got,), _ = run(fused(graph), values)
         assert errors(got, exact, want).max() <= 4

@@ -162,3 +162,15 @@ def test_tensorflow_takes_the_same_steps(precision, dtype):
         ours.step([np.ones(300, dtype)])
         theirs.apply_gradients([(tf.ones_like(v), v)])
     np.testing.assert_array_equal(v.numpy().astype(np.float32), w.astype(np.float32))
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
+def test_the_neighbour_of_a_bfloat16_is_refused(framework):
+    library = pytest.importorskip(framework)
+    x = (library.numpy if framework == "jax" else library).ones(
+        3, dtype=getattr(library, "bfloat16", "bfloat16")
+    )
+    op = gw.op(lambda x: np.nextafter(x, np.float32(2)))
+    with pytest.raises(gw.TraceError, match=r"np\.nextafter of bfloat16"):
+        op(x)

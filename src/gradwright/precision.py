@@ -15,6 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .errors import TraceError
+from .graph import Graph
+
 LOW = ("float16", "bfloat16")
 DIGITS = {"float16": 11, "bfloat16": 8}  # binary ones
 LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-126}  # distance of two numbers next to zero
@@ -28,6 +31,18 @@ def is_narrow(dtypes: Iterable[str]) -> bool:
     NumPy has no bfloat16; what an op computes of it is computed in float32, and rounded once.
     """
     return {dtype for dtype in dtypes if "float" in dtype} == {"bfloat16"}
+
+
+def check_widened(graph: Graph) -> None:
+    """Raise where what bfloat16 is computed in, and rounded from, gives another result."""
+    for i in graph.live():
+        if graph.nodes[i].prim == "nextafter":
+            raise TraceError(
+                "np.nextafter of bfloat16, which is computed in float32: the neighbour there is "
+                "rounded back",
+                "float32 arrays",
+                where=graph.lines.get(i, ""),
+            )
 
 
 def dropped(dtype: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from errors.case import case
 
 import gradwright as gw
-from gradwright import rules
+from gradwright import precision, rules
 from gradwright.op import Meta
 from gradwright.targets.numpy import checkpoint
 
@@ -69,6 +69,11 @@ def without(framework):
 def without_bfloat16():
     with mock.patch.dict(sys.modules, {"ml_dtypes": None}):
         checkpoint.narrow_dtype()
+
+
+def widened_neighbour():
+    traced = gw.op(lambda x: np.nextafter(x, 1.0))
+    precision.check_widened(traced.example().function.primal)
 
 
 def unknown(w, g, m=0.0):
@@ -213,6 +218,7 @@ CASES = [
          "wrap: the domain [low, high) is empty, with low=1.0 and high=0.0", "low < high"),
     case(lambda: pickle.dumps(gw.rule(lambda w, g: w)),
          "the rule <lambda> is pickled by the import path of its function", "def at the top level"),
+    case(widened_neighbour, "np.nextafter of bfloat16, which is computed in float32", "float32"),
     case(without_bfloat16, "bfloat16 as a NumPy array needs ml_dtypes", "pip install ml_dtypes"),
     case(lambda: rules.sgd.options(accumulate=0), "accumulate=0", "a number of steps"),
     case(lambda: gw.schedules.parse("open(1)"), "'open(1)' is no schedule", "plain numbers"),

@@ -12,6 +12,7 @@ from ... import tree
 from ...errors import GradwrightError, SignatureError
 from ...function import Function
 from ...op import Meta, Op, number_meta
+from ...precision import check_widened
 from ...signature import Layout, is_number
 from .autodiff import bound
 
@@ -78,6 +79,7 @@ def _results(outs: Sequence[Array], function: Function, values: Sequence[Any]) -
     arrays = [x.dtype for x in values if not _is_weak(x)]
     if {d.name for d in arrays if jnp.issubdtype(d, jnp.floating)} != {_NARROW.dtype.name}:
         return outs
+    check_widened(function.primal)
     dtypes = [n.dtype for n in function.outs]
     return [x.astype(_NARROW) if d == "float32" else x for x, d in zip(outs, dtypes, strict=True)]
 

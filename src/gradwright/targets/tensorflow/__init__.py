@@ -17,7 +17,6 @@ UNSUPPORTED = {
     "log_ndtr": "it has no log_ndtr, and log(ndtr(x)) is -inf from x = -14 in float32",
     "global_sum": "a sum over all parameters belongs to an optimizer, not to an op",
     "nextafter float16": "it has kernels for float32 and float64",
-    "nextafter bfloat16": "it has kernels for float32 and float64",
 }
 
 _SIGNED = ("int8", "int16", "int32", "int64")

@@ -10,7 +10,7 @@ from ... import emit, tree
 from ...errors import GradwrightError, SignatureError
 from ...function import Function
 from ...op import Meta, Op, number_meta
-from ...precision import is_narrow
+from ...precision import check_widened, is_narrow
 from ...signature import Layout, is_number
 from . import SPELLING, saved
 
@@ -71,6 +71,7 @@ def call(op: Op[Any], leaves: Sequence[Any], layout: Layout) -> Any:
     made = op.traced(metas, layout)
     outs = bound(made.function)(*[_cast(x, tf.bfloat16, tf.float32) for x in xs])
     if is_narrow(x.dtype.name for x, leaf in zip(xs, leaves, strict=True) if not is_number(leaf)):
+        check_widened(made.function.primal)
         outs = [_cast(out, tf.float32, tf.bfloat16) for out in outs]
     return tree.unflatten(made.out, outs)
 

@@ -12,7 +12,7 @@ from ... import tree
 from ...errors import GradwrightError, SignatureError
 from ...function import Function
 from ...op import ARRAYS, Meta, Op, Traced, array_kind, number_meta
-from ...precision import is_narrow
+from ...precision import check_widened, is_narrow
 from ...signature import Layout, is_number
 from ..numpy.op import are_all_arguments
 from . import HELD, held
@@ -112,6 +112,8 @@ def _results(outs: Sequence[Tensor], function: Function, leaves: Sequence[Any]) 
     narrow = _is_narrow(leaves)
     if not narrow and not any(n.dtype in HELD for n in function.outs):
         return outs
+    if narrow:
+        check_widened(function.primal)
     dtypes = ["bfloat16" if narrow and n.dtype == "float32" else n.dtype for n in function.outs]
     return [x.to(getattr(torch, dtype)) for x, dtype in zip(outs, dtypes, strict=True)]
 

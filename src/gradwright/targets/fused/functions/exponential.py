@@ -108,11 +108,12 @@ def exp2(x: Lanes) -> Lanes:
 def exp2_of(high: Lanes, low: Lanes, dtype: str) -> Lanes:
     """2**(high + low) in double precision, with the digits that a dtype has."""
     b, form = high.builder, of(high)
-    inside = _within(high, -1022.0, 1024.0 - 2.0**-42)
+    inside = _within(high, -1022.0, 1024.0)
     t = inside + form.magic
     r = (inside - (t - form.magic)) + select(inside.equals(high), low, 0.0)
     y = scaled(b.fma(b.polynomial(r, _EXP2[dtype]), r, 1.0), t)
-    return select(high < 1024, select(high >= -1022, y, 0.0), high * INF)
+    finite = (high < 1024) | (high.equals(1024) & (low < 0))  # as the largest number is
+    return select(finite, select(high >= -1022, y, 0.0), high * INF)
 
 
 def expit(x: Lanes) -> Lanes:

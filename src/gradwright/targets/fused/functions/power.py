@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from ..ir import Lanes, select
 from ..outline import outlined
 from . import logarithm
@@ -26,10 +28,14 @@ def power(x: Lanes, y: Lanes) -> Lanes:
     return outlined("power", _power, x, y)
 
 
+# NumPy 2.3 and before give infinity, as C does; then np.power(x, 0.5) is np.sqrt(x).
+with np.errstate(invalid="ignore"):
+    _ROOT_OF_LESS = float(np.power(np.array([-np.inf]), 0.5)[0])
+
 _BY_NUMBER: dict[float, Callable[[Lanes], Lanes]] = {
     -1: lambda x: 1 / x,
     0: lambda x: x.like(1),
-    0.5: lambda x: select(x.equals(-INF), INF, x.builder.intrinsic("sqrt", x)),
+    0.5: lambda x: select(x.equals(-INF), _ROOT_OF_LESS, x.builder.intrinsic("sqrt", x)),
     1: lambda x: x,
     2: lambda x: x * x,
     3: lambda x: x * x * x,
