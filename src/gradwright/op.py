@@ -154,8 +154,11 @@ class Op(Capturing, Generic[P]):
         if targets.is_compiling():
             return targets.record(self, args, kwargs)
         self._renew()
-        ready = None if kwargs else self.ready.get(array_kind(args))
-        return self.run(args, kwargs) if ready is None or is_eager() else ready(*args)
+        arrays: Any = args
+        if kwargs and not self.signature.options:  # the same call, with its arguments in order
+            arrays = tuple(self.signature.arguments(args, kwargs).values())
+        ready = self.ready.get(array_kind(arrays))
+        return self.run(args, kwargs) if ready is None or is_eager() else ready(*arrays)
 
     def run(self, args: Any, kwargs: Any) -> Any:
         """Call the op on arrays of any framework."""

@@ -1,5 +1,6 @@
 """Where a graph goes: one package for each array library, each with what it alone knows."""
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -22,8 +23,9 @@ BOUND = ("numpy", "torch", "tensorflow", "jax")
 SHOWN = (*BOUND, "fused")  # what has source
 
 
-def _framework(value: Any) -> str | None:
-    for base in type(value).__mro__:
+@functools.lru_cache(maxsize=256)
+def _framework(kind: type) -> str | None:
+    for base in kind.__mro__:
         if found := _PACKAGES.get(base.__module__.partition(".")[0]):
             return found
     return None
@@ -33,7 +35,8 @@ def of(leaves: Sequence[Any], name: str) -> Any:
     """The target that the arrays of a call belong to; NumPy's where there is no framework's."""
     if not any(framework in sys.modules for framework in _PACKAGES):
         return import_module(f"{__name__}.numpy.op")
-    found = {framework for leaf in leaves if (framework := _framework(leaf))}
+    kinds: set[type] = set(map(type, leaves))
+    found = {framework for kind in kinds if (framework := _framework(kind))}
     if "keras" in found and (keras := sys.modules.get("keras")):
         found.discard(keras.config.backend())
     if len(found) > 1:

@@ -77,7 +77,8 @@ def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -
 
 def are_all_arguments(op: Op[Any], layout: Layout) -> bool:
     """Whether the leaves are the positional arguments, one each, and there are no options."""
-    return list(layout.names) == op.signature.arrays and all(s == "*" for s in layout.specs)
+    is_flat = all(s == "*" for s in layout.specs)
+    return is_flat and not op.signature.options and list(layout.names) == op.signature.arrays
 
 
 def eager(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

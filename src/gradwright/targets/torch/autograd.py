@@ -42,7 +42,7 @@ class Pull(NamedTuple):
     vjp: "Bound"
     wrt: list[int]
     read: list[int]  # whose values it reads
-    unread: list[int]  # the others
+    absent: list[int]  # inputs of which it reads the shape at most
 
 
 class Bound:
@@ -70,8 +70,8 @@ class Bound:
             vjp = vjp_by(self.function, wrt)
             inputs = vjp.primal.inputs[: self.count]
             read = [k for k, i in enumerate(inputs) if vjp.primal.reads(i)]
-            unread = [k for k in range(self.count) if k not in read]
-            self._pulls[needed] = Pull(bound(vjp, self.engine), wrt, read, unread)
+            absent = [k for k in range(len(needed)) if k not in read]
+            self._pulls[needed] = Pull(bound(vjp, self.engine), wrt, read, absent)
         return self._pulls[needed]
 
     def pull_or_none(self, needed: Sequence[bool]) -> Pull | None:
@@ -148,16 +148,16 @@ class _Eager(torch.autograd.Function):
         if pull is not None:
             values = (*xs, *outs)
             ctx.save_for_backward(*[values[k] for k in pull.read])
-            ctx.unread = [Absent(values[k]) for k in pull.unread]
+            ctx.absent = [Absent(xs[k]) for k in pull.absent]
         if bound.discrete:
             ctx.mark_non_differentiable(*[outs[k] for k in bound.discrete])
         return outs
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        values = [None] * ctx.bound.count
         pull = ctx.pull or ctx.bound.pull(ctx.needed)
-        for k, x in zip((*pull.read, *pull.unread), (*ctx.saved_tensors, *ctx.unread), strict=True):
+        values = [None] * len(ctx.needed) + [*cts]  # an output that is not kept has this shape
+        for k, x in zip((*pull.read, *pull.absent), (*ctx.saved_tensors, *ctx.absent), strict=True):
             values[k] = x
         return (None, *ctx.bound.cotangents(ctx.needed, values, cts))
 
