@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import runner
 
-NAMES = ("demo", "tf1", "keras", "jax", "fused", "ops")
+NAMES = ("demo", "tf1", "keras", "jax", "fused", "ops", "calls")
 
 
 def main(arguments: list[str] | None = None) -> int:
