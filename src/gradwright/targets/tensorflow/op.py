@@ -30,7 +30,7 @@ def _tensor(value: Any, name: str) -> Any:
             f"{name} was called with a {type(value).__name__}",
             "a dense tensor: tf.sparse.to_dense(x), x.to_tensor(), tf.convert_to_tensor(x)",
         )
-    x = tf.convert_to_tensor(value)
+    x = value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
     if x.dtype.name not in _DTYPES:
         raise SignatureError(f"{name} was called with {x.dtype.name}", "tensors of real numbers")
     return x
