@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from ...graph import Graph, Node
 from . import access, phases
+from .bounds import bounds
 from .frame import ROW, UNROLL, Column, Phase, Sum, assembled, frame
-from .functions import FUNCTIONS, POLYNOMIALS, power
+from .functions import FUNCTIONS, POLYNOMIALS, logarithm, power
 from .functions.exact import maximum, minimum
 from .fusable import NUMBERS, is_row_sum, is_same, totals
 from .ir import LANE, LANES, Builder, Lanes
@@ -58,6 +59,7 @@ class _Kernel:
         self.live = [i for i in graph.live() if i not in sums]
         self.varying = self._varying()
         self.random = self._random_only()
+        self.bounds = bounds(graph, self.live)
         kinds = [c.kind for c in self.columns[len(self.arrays) :]]
         self.each = [i for i, kind in zip(self.stored, kinds, strict=True) if kind != "row"]
         self.loops, self.rank = phases.planned(graph, self.live, self.each, self.sums, self.varying)
@@ -109,11 +111,22 @@ class _Kernel:
         if is_same(self.graph, n):
             return xs[0]
         if n.prim == "astype":
-            return xs[0].to(NUMBERS.get(n.dtype, n.dtype))
+            return self._signed(n.args[0], xs[0]).to(NUMBERS.get(n.dtype, n.dtype))
+        if n.prim == "log" and self._is_normal(n.args[0]):
+            return logarithm.log_of_normal(xs[0])
         if n.prim == "power" and (by_number := self._power_by_number(n, xs[0])) is not None:
             return by_number
         function = POLYNOMIALS.get(n.prim) if xs[-1].is_float else None
         return (function or FUNCTIONS[n.prim])(*xs)
+
+    def _signed(self, i: int, x: Lanes) -> Lanes:
+        """Unsigned integers that are known to be signed ones too, which are converted faster."""
+        known = self.bounds.get(i)
+        return x.bits("int32") if x.dtype == "uint32" and known and known.high < 2**31 else x
+
+    def _is_normal(self, i: int) -> bool:
+        """Whether a float is known to be positive, finite and not subnormal."""
+        return i in self.bounds and self.bounds[i].low >= 2.0**-100
 
     def _power_by_number(self, n: Node, x: Lanes) -> Lanes | None:
         exponent = self.graph.nodes[n.args[1]]
