@@ -57,7 +57,7 @@ def _of(graph: Graph, n: Node, xs: Sequence[Bounds | None]) -> Bounds | None:
 def _is_kept(dtype: str, x: Bounds) -> bool:
     """Whether the dtype has the bounds: then nothing is rounded, or overflows, out of them."""
     if dtype == "uint32":
-        return 0 <= x.low and x.high < 2**32
+        return x.low >= 0 and x.high < 2**32
     finite = all(abs(b) < 2.0**100 for b in x)
     floats = dtype in ("float32", "float64")
     return floats and finite and all(float(np.dtype(dtype).type(b)) == b for b in x)

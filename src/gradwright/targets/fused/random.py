@@ -13,10 +13,10 @@ _FOUR = "{ " + ", ".join([vector("uint32")] * 4) + " }"
 
 
 def _splat(name: str, number: str, lanes: int = _HALF) -> list[str]:
-    kind = f"<{lanes} x i64>"
+    kind, equal = f"<{lanes} x i64>", f"<{lanes} x i32> zeroinitializer"
     return [
         f"  %{name}_0 = insertelement {kind} poison, i64 {number}, i32 0",
-        f"  %{name} = shufflevector {kind} %{name}_0, {kind} poison, <{lanes} x i32> zeroinitializer",
+        f"  %{name} = shufflevector {kind} %{name}_0, {kind} poison, {equal}",
     ]
 
 
