@@ -14,8 +14,8 @@ import numpy as np
 
 LANES = 16
 
-# NumPy's dtype to the type of a lane; booleans are one bit in registers, a byte in memory. Floats of
-# 16 bits are bits only: `low` converts them.
+# NumPy's dtype to the type of a lane; booleans are one bit in registers, a byte in memory; floats
+# of 16 bits are bits only, and `low` converts them
 LANE = {
     "float32": "float",
     "float64": "double",
