@@ -135,9 +135,9 @@ def _normalized() -> Contest:
 
 
 def _chain() -> Contest:
-    """The bound of the memory is that of a copy, that of arithmetic the same work on a few elements.
+    """The memory's bound is a copy, the arithmetic's as much work on elements that lie near.
 
-    Both by kernels that share the work among as many threads.
+    Both are kernels that share their work among as many threads.
     """
     x = _normal(LARGE)
     numpys = chain.options(engine="numpy")

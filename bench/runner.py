@@ -65,9 +65,7 @@ def measure(contest: Contest, rounds: int = 7, clock: Clock = time.perf_counter)
             times[name].append(clock() - begun)
     medians = {name: statistics.median(found) for name, found in times.items()}
     c, quartiles = contest, {k: _outer(t) for k, t in times.items()}
-    return Result(
-        c.name, medians, c.limits, quartiles, c.bounds, c.of_bounds, c.size, c.traffic
-    )
+    return Result(c.name, medians, c.limits, quartiles, c.bounds, c.of_bounds, c.size, c.traffic)
 
 
 def _outer(times: Sequence[float]) -> tuple[float, float]:
