@@ -97,8 +97,8 @@ def write(results: Sequence[Result], of: Mapping[str, Any], folder: Path) -> Non
 
 def _sentence(of: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in of["versions"].items())
-    text = f"Measured on {of['cpu']}, {of['count']} processors, with Python {of['python']}, {versions}."
-    return textwrap.fill(text, 98)
+    on = f"Measured on {of['cpu']}, {of['count']} processors, with Python {of['python']}"
+    return textwrap.fill(f"{on}, {versions}.", 98)
 
 
 def bandwidths(results: Sequence[Result]) -> dict[str, list[tuple[int, float]]]:
