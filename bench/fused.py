@@ -27,6 +27,10 @@ NOISY = 16_000_000
 # our time over the peer's at most
 OF_LIMIT = {"one array of 25M": 1 / 0.92, "314 arrays of 25M in all": 1 / 0.88}
 OF_FUSED = {"314 arrays of 25M in all": 0.80, "2000 arrays of 64": 0.40, "one array of 64": 1.0}
+OF_FOREACH = {"314 arrays of 25M in all": 0.25}
+OF_OPTAX = {"314 arrays of 25M in all": 0.80}
+SIZES = [10**k for k in range(3, 8)] + [3 * 10**k for k in range(3, 7)]
+TRAFFIC = 7 * 4  # bytes an element: w, g and two slots are read, all but g are written
 
 
 def contests(data: str | None = None) -> Iterator[Contest]:
@@ -36,12 +40,25 @@ def contests(data: str | None = None) -> Iterator[Contest]:
     for name, sizes in LISTS.items():
         limits = {"limit": OF_LIMIT[name]} if name in OF_LIMIT else {}
         limits |= {"torch, fused": OF_FUSED[name]} if name in OF_FUSED else {}
+        limits |= {"torch, foreach": OF_FOREACH[name]} if name in OF_FOREACH else {}
+        limits |= {"optax, jit": OF_OPTAX[name]} if name in OF_OPTAX else {}
         peers = {"limit": limit(same_traffic, sizes)} | (_torchs(sizes) if with_torch else {})
+        peers |= _optax(sizes) if find_spec("optax") and sum(sizes) > NOISY else {}
         yield Contest(f"AdamW, {name}", {OURS: _on_arrays(rules.adamw, sizes), **peers}, limits)
         if with_torch:
             ours = {OURS: _on_tensors(rules.adamw, sizes)}
             yield Contest(f"AdamW of torch, {name}", ours | peers, limits)
     yield from noisy(with_torch)
+    yield from by_size(with_torch)
+
+
+def by_size(with_torch: bool) -> Iterator[Contest]:
+    """AdamW on one array of many sizes, for a plot."""
+    for n in sorted(SIZES):
+        runs = {OURS: _on_arrays(rules.adamw, [n]), "limit": limit(same_traffic, [n])}
+        if with_torch:
+            runs |= {"gradwright, torch": _on_tensors(rules.adamw, [n])} | _torchs([n])
+        yield Contest(f"AdamW, one array of {n:,}", runs, size=n, traffic=TRAFFIC * n)
 
 
 def _arrays(sizes: Sequence[int]) -> list[Array]:
@@ -111,6 +128,31 @@ def _torchs(sizes: Sequence[int]) -> dict[str, Run]:
     return runs | {"torch, in place": _by_hand(_tensors(sizes))}
 
 
+def _optax(sizes: Sequence[int]) -> dict[str, Run]:
+    """optax under jit, on memory that it may write over."""
+    import jax
+    import optax
+
+    theirs = optax.adamw(1e-3, weight_decay=1e-2)
+
+    def step(w: Any, state: Any, g: Any) -> Any:
+        moved, state = theirs.update(g, state, w)
+        return optax.apply_updates(w, moved), state
+
+    w, g = (list(map(jax.numpy.array, _arrays(sizes))) for _ in range(2))
+    return {"optax, jit": _donated(jax, step, w, theirs.init(w), g)}
+
+
+def _donated(jax: Any, step: Callable[..., Any], w: Any, state: Any, *rest: Any) -> Run:
+    compiled, now = jax.jit(step, donate_argnums=(0, 1)), [w, state]
+
+    def run() -> None:
+        now[:] = compiled(*now, *rest)
+        jax.block_until_ready(now[0])
+
+    return run
+
+
 def _by_hand(tensors: Sequence[Any]) -> Run:
     """AdamW as a user writes it, with torch's operations in place."""
     import torch
@@ -135,7 +177,9 @@ def noisy(with_torch: bool) -> Iterator[Contest]:
     """``low + (w − lr·g + noise·ε − low) mod (high − low)``."""
     sizes, name = [NOISY], f"the compact rule with noise, {NOISY / 1e6:g}M"
     peers = {"limit": limit(same_traffic_without_slots, sizes)}
-    limits = {"limit": 1.6, "torch, in place": 0.20}
+    limits = {"limit": 1.6, "torch, in place": 0.20, "jax, jit": 0.12}
+    if find_spec("jax"):
+        peers["jax, jit"] = _noise_of_jax()
     if with_torch:
         peers["torch, in place"] = _noise_by_hand()
     yield Contest(name, {OURS: _on_arrays(rules.compact_sgd, sizes, rng=0), **peers}, limits)
@@ -154,3 +198,15 @@ def _noise_by_hand() -> Run:
         w.sub_(g, alpha=0.1).add_(noise).add_(10).remainder_(20).sub_(10)
 
     return step
+
+
+def _noise_of_jax() -> Run:
+    import jax
+
+    def step(w: Any, key: Any, g: Any) -> Any:
+        key, now = jax.random.split(key)
+        moved = w - 0.1 * g + 0.01 * jax.random.normal(now, w.shape)
+        return (moved + 10) % 20 - 10, key
+
+    w, g = (jax.numpy.array(_arrays([NOISY])[0]) for _ in range(2))
+    return _donated(jax, step, w, jax.random.PRNGKey(0), g)

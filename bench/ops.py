@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import gradwright as gw
+from gradwright.targets.fused.program import Program, Work, work_of
 
 from .runner import OURS, Contest
 
@@ -134,12 +135,48 @@ def _normalized() -> Contest:
 
 
 def _chain() -> Contest:
-    """The bound of the memory is that of a copy of the array."""
-    x, out = _normal(LARGE), np.empty(LARGE, np.float32)
+    """The memory's bound is a copy, the arithmetic's as much work on elements that lie near.
+
+    Both are kernels that share their work among as many threads.
+    """
+    x = _normal(LARGE)
     numpys = chain.options(engine="numpy")
     runs: dict[str, Run] = {
         OURS: lambda: chain(x),
-        "a copy": lambda: np.copyto(out, x),
+        _MEMORY: _passes(same, LARGE, LARGE),
+        _ARITHMETIC: _passes(chain, LARGE, NEAR),
         "NumPy, one function after the other": lambda: numpys(x),
     }
-    return Contest("a chain of 20 functions, 4M", runs)
+    bounds = _MEMORY, _ARITHMETIC
+    return Contest("a chain of 20 functions, 4M", runs, bounds=bounds, of_bounds=1.3)
+
+
+_MEMORY, _ARITHMETIC = "the memory's bound", "the arithmetic's bound"
+NEAR, ROWS_NEAR = 2048, 64  # elements that lie in the nearest memory; parts that threads take
+
+
+@gw.op
+def same(x: Array) -> Any:
+    return x + 0
+
+
+def _passes(op: Any, total: int, near: int) -> Run:
+    """The kernel of an op over so many elements: of one array, or again and again of short ones."""
+    graph = op.example().function.primal
+    program = Program(graph, "bound", {graph.inputs[0]: "each"}, ["each"])
+    if near == total:
+        work, rows = work_of((total,)), 1
+    else:
+        rows = ROWS_NEAR
+        row = np.sort(np.arange(total // near) % rows)
+        columns = row, np.zeros_like(row), np.full_like(row, near)
+        work = Work(np.stack(columns, axis=1).astype(np.int64))
+    arrays = _normal(rows, near), np.empty((rows, near), np.float32)
+    starts = [a.ctypes.data + a.strides[0] * np.arange(rows) for a in arrays]
+    table = np.stack([*starts, np.zeros(rows, np.int64)], axis=1).astype(np.uint64)
+
+    def run() -> Any:
+        program.over(table, work)
+        return arrays  # which must live as long
+
+    return run

@@ -17,6 +17,10 @@ class Contest:
     name: str
     runs: Mapping[str, Callable[[], Any]]  # OURS among them
     limits: Mapping[str, float] = field(default_factory=dict)  # of our time / a peer's
+    bounds: Sequence[str] = ()  # runs that no program is faster than, and
+    of_bounds: float = 0.0  # the limit of our time / the largest of them
+    size: int = 0  # elements, where the same job is done at several sizes
+    traffic: int = 0  # bytes that one run reads and writes
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,10 @@ class Result:
     seconds: Mapping[str, float]
     limits: Mapping[str, float]
     quartiles: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the first and last
+    bounds: Sequence[str] = ()
+    of_bounds: float = 0.0
+    size: int = 0
+    traffic: int = 0
 
     def ratio(self, peer: str) -> float:
         return self.seconds[OURS] / self.seconds[peer]
@@ -35,8 +43,14 @@ class Result:
         return peer not in self.limits or self.ratio(peer) <= self.limits[peer]
 
     @property
+    def over_bounds(self) -> float:
+        """Our time over the largest of the bounds."""
+        return self.seconds[OURS] / max(self.seconds[name] for name in self.bounds)
+
+    @property
     def kept(self) -> bool:
-        return all(self.keeps(peer) for peer in self.seconds)
+        within = not self.bounds or self.over_bounds <= self.of_bounds
+        return within and all(self.keeps(peer) for peer in self.seconds)
 
 
 def measure(contest: Contest, rounds: int = 7, clock: Clock = time.perf_counter) -> Result:
@@ -50,7 +64,8 @@ def measure(contest: Contest, rounds: int = 7, clock: Clock = time.perf_counter)
             contest.runs[name]()
             times[name].append(clock() - begun)
     medians = {name: statistics.median(found) for name, found in times.items()}
-    return Result(contest.name, medians, contest.limits, {k: _outer(t) for k, t in times.items()})
+    c, quartiles = contest, {k: _outer(t) for k, t in times.items()}
+    return Result(c.name, medians, c.limits, quartiles, c.bounds, c.of_bounds, c.size, c.traffic)
 
 
 def _outer(times: Sequence[float]) -> tuple[float, float]:
@@ -73,7 +88,14 @@ def table(results: Iterable[Result]) -> str:
     for result in results:
         lines.append(result.name)
         lines += [_line(result, name, t) for name, t in result.seconds.items()]
+        lines += [f"  {_of_bounds(result)}"] if result.bounds else []
     return "\n".join(lines)
+
+
+def _of_bounds(result: Result) -> str:
+    ratio, limit = result.over_bounds, result.of_bounds
+    kept = "kept" if ratio <= limit else "MISSED"
+    return f"ours is {ratio:.2f} of the largest bound (limit {limit:g}: {kept})"
 
 
 def _line(result: Result, name: str, seconds: float) -> str:
@@ -104,6 +126,7 @@ def markdown(results: Iterable[Result]) -> str:
             ratio = "" if name == OURS else f"{result.ratio(name):.2f}"
             limit = f"{result.limits[name]:g}" if name in result.limits else ""
             lines.append(f"| {name} | {t * 1e3:.3f} | {spread} | {ratio} | {limit} |")
+        lines += ["", f"{_of_bounds(result).capitalize()}."] if result.bounds else []
         lines.append("")
     return "\n".join(lines)
 
@@ -118,4 +141,15 @@ def as_dict(result: Result) -> dict[str, Any]:
         "ratios": ratios,
         "limits": dict(result.limits),
         "kept": result.kept,
+        "bounds": list(result.bounds),
+        "of_bounds": result.of_bounds,
+        "size": result.size,
+        "traffic": result.traffic,
     }
+
+
+def from_dict(data: Mapping[str, Any]) -> Result:
+    """The result that `as_dict` took apart."""
+    quartiles = {name: (first, last) for name, (first, last) in data["quartiles"].items()}
+    rest = {name: data[name] for name in ("bounds", "of_bounds", "size", "traffic")}
+    return Result(data["name"], data["seconds"], data["limits"], quartiles, **rest)

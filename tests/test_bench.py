@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench import __main__ as command
-from bench import demo, fused, runner
+from bench import demo, document, fused, ops, runner
 from bench.runner import OURS, Contest, Result, measure, table
 
 
@@ -66,7 +66,9 @@ def test_the_command_prints_writes_json_and_says_whether_limits_were_kept(
     assert command.main(arguments) == code
     assert "peer" in capsys.readouterr().out
     assert f"| peer | 1000.000 |  | 1.00 | {limit:g} |" in tables.read_text()
-    (found,) = json.loads(file.read_text())
+    data = json.loads(file.read_text())
+    assert data["machine"]["versions"]["numpy"] == np.__version__
+    (found,) = data["results"]
     assert found == {
         "name": "job",
         "seconds": {OURS: 1.0, "peer": 1.0},
@@ -74,7 +76,47 @@ def test_the_command_prints_writes_json_and_says_whether_limits_were_kept(
         "ratios": {"peer": 1.0},
         "limits": {"peer": limit},
         "kept": code == 0,
+        "bounds": [],
+        "of_bounds": 0.0,
+        "size": 0,
+        "traffic": 0,
     }
+
+
+@pytest.mark.parametrize(("ours", "kept"), [(5.0, True), (5.3, False)])
+def test_our_time_is_compared_with_the_largest_bound(ours, kept):
+    seconds = {OURS: ours, "memory": 1.0, "arithmetic": 4.0}
+    result = Result("job", seconds, {}, bounds=("memory", "arithmetic"), of_bounds=1.3)
+    assert result.kept == kept
+    assert f"{ours / 4:.2f} of the largest bound" in table([result])
+
+
+def test_the_page_is_made_of_what_was_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    results = [Result("a job", {OURS: 0.002, "peer": 0.001}, {"peer": 1.5}, bounds=["peer"],
+                      of_bounds=3.0)]  # fmt: skip
+    for n in (10, 1000):
+        seconds = {OURS: n * 2e-9, "limit": n * 1e-9}
+        results.append(Result(f"{n}", seconds, {}, size=n, traffic=28 * n))
+    file = tmp_path / "results.json"
+    data = {"machine": document.machine(), "results": [runner.as_dict(r) for r in results]}
+    file.write_text(json.dumps(data))
+    assert command.main(["--read", str(file), "--document", str(tmp_path / "docs")]) == 1
+    text = (tmp_path / "docs" / "performance.md").read_text()
+    assert "### a job" in text
+    assert "| peer | 1.000 |  | 2.00 | 1.5 |" in text
+    assert "of the largest bound (limit 3: kept)" in text
+    assert "### 1000" not in text
+    assert (tmp_path / "docs" / "performance.png").stat().st_size > 10_000
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_bandwidth_by_size():
+    results = [
+        Result("", {OURS: 2e-6}, {}, size=1000, traffic=28_000),
+        Result("", {OURS: 1e-6}, {}, size=10, traffic=280),
+    ]
+    assert document.bandwidths(results) == {OURS: [(10, 0.28), (1000, 14.0)]}
 
 
 def test_all_loops_of_the_demo_find_the_same_weights(monkeypatch):
@@ -89,5 +131,9 @@ def test_what_the_machine_code_is_measured_by(monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(fused, "LISTS", {"two small ones": [3, 5]})
     monkeypatch.setattr(fused, "NOISY", 64)
+    monkeypatch.setattr(fused, "SIZES", [10])
+    monkeypatch.setattr(ops, "LARGE", 8192)
     for contest in fused.contests():
         assert measure(contest, rounds=1).seconds.keys() >= {OURS, "limit"}
+    chain = ops._chain()
+    assert set(chain.bounds) < measure(chain, rounds=1).seconds.keys()

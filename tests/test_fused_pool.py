@@ -65,6 +65,37 @@ def test_results_that_are_kept_are_not_written_again():
         np.testing.assert_array_equal(a, x * k)
 
 
+def _unreachable(run):
+    """What Python's collector, and nothing else, would free after a run."""
+    run()  # what it makes once
+    gc.collect()
+    gc.disable()
+    try:
+        run()
+        return gc.collect()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("engine", ["fused", "numpy"])
+def test_a_call_leaves_nothing_to_the_collector(engine):
+    """Else its arrays would live until Python collects, and each call would need fresh memory."""
+    f = gw.op(lambda x, tree: x * tree["k"]).options(engine=engine)
+    x, tree = np.ones(SHAPE, np.float32), {"k": np.ones(SHAPE, np.float32)}
+    both = gw.value_and_grad(lambda x, tree: np.sum(f(x, tree)), argnums=(0, 1))
+    assert _unreachable(lambda: f(x, tree)) == 0
+    assert _unreachable(lambda: both(x, tree)) == 0
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused", "numpy"])
+def test_a_step_leaves_nothing_to_the_collector(engine):
+    w, g = {"W": np.ones(SHAPE, np.float32)}, {"W": np.ones(SHAPE, np.float32)}
+    optimizer = gw.rules.adamw.options(engine=engine).numpy(w)
+    optimizer.step(g)  # the next one finds what stays the same
+    assert _unreachable(lambda: optimizer.step(g)) == 0
+    assert _unreachable(lambda: optimizer.step(g, lr=0.5)) == 0
+
+
 def test_many_threads_at_once():
     f = gw.op(lambda x, k: x * k).options(engine="fused")
     x, wrong = np.ones(SHAPE, np.float32), []
@@ -80,6 +111,15 @@ def test_many_threads_at_once():
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+@pytest.mark.framework
+def test_tensors_leave_nothing_to_the_collector():
+    torch = pytest.importorskip("torch")
+    f = gw.op(lambda x, k: x * np.exp(k)).options(engine="fused")
+    x, w = torch.ones(SHAPE), torch.ones(SHAPE, requires_grad=True)
+    assert _unreachable(lambda: f(x, 2.0)) == 0
+    assert _unreachable(lambda: f(x, w).sum().backward()) == 0
 
 
 @pytest.mark.framework

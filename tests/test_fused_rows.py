@@ -147,3 +147,17 @@ def test_tensors():
         torch.autograd.grad(out, (x, w, b), g), torch.autograd.grad(want, (x, w, b), g), strict=True
     ):
         torch.testing.assert_close(got, known, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (50, 301), (200, 2)])
+def test_what_is_one_a_row_after_another_part(shape):
+    """The sums of a row are of the first loops, and the last has none, nor an element of x."""
+
+    @gw.op
+    def f(x):
+        s, t = np.sum(x, axis=-1, keepdims=True), np.max(x, axis=-1, keepdims=True)
+        return s * (s + t)[::-1] + 2
+
+    x = normal(shape, F8)
+    got = f.options(engine="fused")(x)
+    np.testing.assert_allclose(got, f.__wrapped__(x), rtol=1e-12)

@@ -308,7 +308,6 @@ def test_the_engine_may_be_chosen(ran):
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: torch.ones(3, dtype=torch.bfloat16), "bfloat16"),
         (lambda: torch.ones(3, device="meta"), "on meta"),
         (lambda: torch.ones(4, 4).T[:2], "not contiguous"),
     ],

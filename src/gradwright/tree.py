@@ -21,37 +21,36 @@ def children(tree: Any) -> tuple[Any, Sequence[Any]]:
 def flatten(tree: Any) -> tuple[list[Any], Spec]:
     """Return the leaves of a tree in order, and its shape as a hashable value."""
     leaves: list[Any] = []
+    return leaves, _taken_apart(tree, leaves)
 
-    def visit(node: Any) -> Spec:
-        if node is None:
-            return "-"
-        if not is_container(node):
-            leaves.append(node)
-            return "*"
-        keys, values = children(node)
-        return type(node), keys, tuple(visit(value) for value in values)
 
-    return leaves, visit(tree)
+# These two are no closures: one that calls itself lives, with all arrays that it has seen, until
+# Python collects cycles, and large memory is not used again so long.
+def _taken_apart(tree: Any, leaves: list[Any]) -> Spec:
+    if tree is None:
+        return "-"
+    if not is_container(tree):
+        leaves.append(tree)
+        return "*"
+    keys, values = children(tree)
+    return type(tree), keys, tuple([_taken_apart(value, leaves) for value in values])
+
+
+def _put_together(spec: Any, leaves: Iterator[Any]) -> Any:
+    if spec == "*":
+        return next(leaves)
+    if spec == "-":
+        return None
+    kind, keys, specs = spec
+    values = [_put_together(s, leaves) for s in specs]
+    if issubclass(kind, dict):
+        return dict(zip(keys, values, strict=True))
+    return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
 
 def unflatten(spec: Spec, leaves: Sequence[Any]) -> Any:
     """Rebuild the tree that `flatten` took apart."""
-    if spec == "*":
-        return leaves[0]
-    rest = iter(leaves)
-
-    def build(node: Any) -> Any:
-        if node == "*":
-            return next(rest)
-        if node == "-":
-            return None
-        kind, keys, specs = node
-        values = [build(s) for s in specs]
-        if issubclass(kind, dict):
-            return dict(zip(keys, values, strict=True))
-        return kind(*values) if hasattr(kind, "_fields") else kind(values)
-
-    return build(spec)
+    return leaves[0] if spec == "*" else _put_together(spec, iter(leaves))
 
 
 def leaves_of(spec: Any) -> int:

@@ -2,6 +2,7 @@
 
 from .frame import Column
 from .ir import LANE, LANES, Builder, Lanes, vector
+from .low import LOW
 
 
 def load(b: Builder, k: int, column: Column, dtype: str, u: int) -> Lanes:
@@ -13,11 +14,23 @@ def load(b: Builder, k: int, column: Column, dtype: str, u: int) -> Lanes:
         pointer = _pointer(b, k, column, u)
         kind = vector(column.dtype)
         x = b.emit(f"load {kind}, ptr {pointer}, align {column.size}", column.dtype)
-    return x.to("bool") if dtype == "bool" else x
+    return _as(x, dtype)
+
+
+def _as(x: Lanes, dtype: str) -> Lanes:
+    """What lies in memory, as the dtype that it is."""
+    if dtype == "bool":
+        return x.to("bool")
+    return x.bits(dtype) if dtype in LOW else x
+
+
+def in_memory(x: Lanes, column: Column) -> Lanes:
+    """A value as it lies in memory."""
+    return x.bits(column.dtype) if x.dtype in LOW else x.to(column.dtype)
 
 
 def store(b: Builder, k: int, column: Column, x: Lanes, u: int) -> None:
-    x = x.to(column.dtype)
+    x = in_memory(x, column)
     if column.kind == "strided":
         name = f"gw_store_{column.dtype}"
         b.defined.setdefault(name, _strided_store(column))
@@ -41,7 +54,7 @@ def splat(b: Builder, mark: str, pointer: str, column: str, dtype: str) -> Lanes
     lane = LANE[column]
     b.lines.append(f"  %number{mark} = load {lane}, ptr {pointer}")
     x = spread(b, f"%number{mark}", column)
-    return x.to("bool") if dtype == "bool" else x
+    return _as(x, dtype)
 
 
 def spread(b: Builder, text: str, dtype: str) -> Lanes:

@@ -3,9 +3,12 @@
 from ...graph import Graph, Node
 from .functions import FUNCTIONS, ON_BOOLEANS, ON_INTEGERS, POLYNOMIALS
 from .ir import LANE
+from .low import LOW
 
 NUMBERS = {"int": "int64", "float": "float64"}
+_NOT_ROUNDED = ("nextafter", "deg2rad", "radians", "rad2deg", "degrees")  # as float16 is, by NumPy
 _SAFE = ("int32", "int64")  # integers to which processors cast floats as NumPy does
+_SUMMED = ("float32", "float64")
 _SAME = ("stop_gradient", "variable")  # the value itself
 # of numbers, which are the same number in every shape
 _RESHAPED = ("broadcast_to", "expand_dims", "squeeze", "reshape", "unbroadcast")
@@ -36,12 +39,18 @@ def refused(graph: Graph, n: Node) -> str | None:
         return f"{n.dtype} arrays"
     if n.prim == "const" and n.shape:
         return "a captured array"
+    if n.prim == "input" and n.dtype in LOW and not n.shape:
+        return f"a number in {n.dtype}"
     if n.prim in ("input", "const", "random_bits") or is_same(graph, n):
         return None
     if not n.args:
         return n.prim
     of = graph.nodes[n.args[-1]].dtype
     of = NUMBERS.get(of, of)
+    if n.prim == "astype" and of != n.dtype and (of in LOW or n.dtype in LOW):
+        return None if "float32" in (of, n.dtype) else f"a cast from {of} to {n.dtype}"
+    if of in LOW:
+        of = "float32" if n.prim not in _NOT_ROUNDED else of
     if n.prim == "astype":
         loses = of.startswith("float") and not n.dtype.startswith(("float", "bool"))
         return f"a cast from {of} to {n.dtype}" if loses and n.dtype not in _SAFE else None
@@ -60,7 +69,7 @@ def summand(graph: Graph, i: int) -> int | None:
     if n.prim not in ("sum", "unbroadcast") or not is_uniform(n):
         return None
     of = graph.nodes[n.args[0]]
-    return None if is_uniform(of) or not of.dtype.startswith("float") else n.args[0]
+    return None if is_uniform(of) or of.dtype not in _SUMMED else n.args[0]
 
 
 def is_row_sum(graph: Graph, n: Node) -> bool:
@@ -68,7 +77,7 @@ def is_row_sum(graph: Graph, n: Node) -> bool:
     if n.prim not in ("sum", "max", "min", "unbroadcast") or not n.args or is_uniform(n):
         return False
     of = graph.nodes[n.args[0]]
-    if not of.dtype.startswith("float") or of.shape[-1] == 1:
+    if of.dtype not in _SUMMED or of.shape[-1] == 1:
         return False
     last = (len(of.shape) - 1,)
     if n.prim == "unbroadcast":

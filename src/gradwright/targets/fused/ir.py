@@ -14,11 +14,14 @@ import numpy as np
 
 LANES = 16
 
-# NumPy's dtype to the type of a lane; booleans are one bit in registers, a byte in memory
+# NumPy's dtype to the type of a lane; booleans are one bit in registers, a byte in memory; floats
+# of 16 bits are bits only, and `low` converts them
 LANE = {
     "float32": "float",
     "float64": "double",
     "bool": "i1",
+    "float16": "i16",
+    "bfloat16": "i16",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 
@@ -51,7 +54,7 @@ class Lanes:
 
     @property
     def is_float(self) -> bool:
-        return self.dtype.startswith("float")
+        return self.dtype in ("float32", "float64")
 
     def like(self, other: Any) -> "Lanes":
         """A number as a vector of this dtype; a vector as it is."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...graph import Graph, Node
-from . import access, phases
+from . import access, low, phases
+from .bounds import bounds
 from .frame import ROW, UNROLL, Column, Phase, Sum, assembled, frame
-from .functions import FUNCTIONS, POLYNOMIALS, power
+from .functions import FUNCTIONS, POLYNOMIALS, logarithm, power
 from .functions.exact import maximum, minimum
 from .fusable import NUMBERS, is_row_sum, is_same, totals
 from .ir import LANE, LANES, Builder, Lanes
@@ -17,9 +18,12 @@ _JOINED = {"max": maximum, "min": minimum}
 _START = {"max": -float("inf"), "min": float("inf")}
 
 
+_BITS = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
+
+
 # dtypes as they lie in memory
 def stored(dtype: str) -> str:
-    return "uint8" if dtype == "bool" else NUMBERS.get(dtype, dtype)
+    return _BITS.get(dtype) or NUMBERS.get(dtype, dtype)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class _Kernel:
         self.live = [i for i in graph.live() if i not in sums]
         self.varying = self._varying()
         self.random = self._random_only()
+        self.bounds = bounds(graph, self.live)
         kinds = [c.kind for c in self.columns[len(self.arrays) :]]
         self.each = [i for i, kind in zip(self.stored, kinds, strict=True) if kind != "row"]
         self.loops, self.rank = phases.planned(graph, self.live, self.each, self.sums, self.varying)
@@ -106,14 +111,32 @@ class _Kernel:
 
     # --- values ---
     def value(self, n: Node, xs: Sequence[Lanes]) -> Lanes:
-        if is_same(self.graph, n):
+        if is_same(self.graph, n) or (n.prim == "astype" and xs[0].dtype == n.dtype):
             return xs[0]
+        wide = [low.widened(x) if x.dtype in low.LOW else x for x in xs]
+        if n.dtype in low.LOW:
+            return low.narrowed(self._computed(n, wide), n.dtype)
+        return self._computed(n, wide)
+
+    def _computed(self, n: Node, xs: Sequence[Lanes]) -> Lanes:
         if n.prim == "astype":
-            return xs[0].to(NUMBERS.get(n.dtype, n.dtype))
+            dtype = "float32" if n.dtype in low.LOW else NUMBERS.get(n.dtype, n.dtype)
+            return self._signed(n.args[0], xs[0]).to(dtype)
+        if n.prim == "log" and self._is_normal(n.args[0]):
+            return logarithm.log_of_normal(xs[0])
         if n.prim == "power" and (by_number := self._power_by_number(n, xs[0])) is not None:
             return by_number
         function = POLYNOMIALS.get(n.prim) if xs[-1].is_float else None
         return (function or FUNCTIONS[n.prim])(*xs)
+
+    def _signed(self, i: int, x: Lanes) -> Lanes:
+        """Unsigned integers that are known to be signed ones too, which are converted faster."""
+        known = self.bounds.get(i)
+        return x.bits("int32") if x.dtype == "uint32" and known and known.high < 2**31 else x
+
+    def _is_normal(self, i: int) -> bool:
+        """Whether a float is known to be positive, finite and not subnormal."""
+        return i in self.bounds and self.bounds[i].low >= 2.0**-100
 
     def _power_by_number(self, n: Node, x: Lanes) -> Lanes | None:
         exponent = self.graph.nodes[n.args[1]]
@@ -125,7 +148,9 @@ class _Kernel:
             if i in env or n.prim == "input":
                 continue
             b.comment = _short(self.graph.lines.get(i, ""))
-            if n.prim == "const":
+            if n.prim == "const" and n.dtype in low.LOW:
+                env[i] = low.narrowed(b.splat(n["value"], "float32"), n.dtype)
+            elif n.prim == "const":
                 env[i] = b.splat(n["value"], NUMBERS.get(n.dtype, n.dtype))
             else:
                 env[i] = self.value(n, [env[a] for a in n.args])
@@ -199,7 +224,7 @@ class _Kernel:
         if p + 1 == len(self.loops):
             for k, i in self.results():
                 if self.columns[k].kind == "row":
-                    x = known[i].to(self.columns[k].dtype)
+                    x = access.in_memory(known[i], self.columns[k])
                     lane = f"{LANE[x.dtype]} {access.first_lane(b, x)}"
                     b.lines.append(f"  store {lane}, ptr %array{k}")
         return b.lines

@@ -41,7 +41,9 @@ class Loop:
             for i, n in ((i, nodes[i]) for i in graph.roots)
         ]
         self.writes = [r for r in self.results if r.kind != "sum"]
-        self.has_rows = any(is_row_sum(graph, nodes[i]) for i in graph.live())
+        # of sums that another loop made, there may be no sum here, but one result a row
+        sums_rows = any(is_row_sum(graph, nodes[i]) for i in graph.live())
+        self.has_rows = sums_rows or any(r.kind == "row" for r in self.writes)
         self._programs: dict[tuple[str, ...], Program] = {}
 
     @cached_property

@@ -7,14 +7,16 @@ from .ir import LANES, Builder, Lanes, vector
 
 _HALF = LANES // 2
 _KIND = f"<{_HALF} x i64>"  # half of the counters, one in each lane
-_EQUAL = f"<{_HALF} x i32> zeroinitializer"
+_FEW = LANES // 4
+_KEYS = f"<{_FEW} x i64>"  # one register of equal keys serves both registers of counters
 _FOUR = "{ " + ", ".join([vector("uint32")] * 4) + " }"
 
 
-def _splat(name: str, number: str) -> list[str]:
+def _splat(name: str, number: str, lanes: int = _HALF) -> list[str]:
+    kind, equal = f"<{lanes} x i64>", f"<{lanes} x i32> zeroinitializer"
     return [
-        f"  %{name}_0 = insertelement {_KIND} poison, i64 {number}, i32 0",
-        f"  %{name} = shufflevector {_KIND} %{name}_0, {_KIND} poison, {_EQUAL}",
+        f"  %{name}_0 = insertelement {kind} poison, i64 {number}, i32 0",
+        f"  %{name} = shufflevector {kind} %{name}_0, {kind} poison, {equal}",
     ]
 
 
@@ -24,29 +26,47 @@ def _number(value: int) -> str:
 
 def _round(h: int) -> list[str]:
     """One round of half of the counters: words w0 … w3 to v0 … v3."""
-    lines = []
-    for k, key in ((0, "k1_now"), (2, "k0_now")):
+    twice = ", ".join(f"i32 {k % _FEW}" for k in range(_HALF))
+    lines = [
+        f"  %key{k}{h} = shufflevector {_KEYS} %k{k}{h}, {_KEYS} poison, <{_HALF} x i32> <{twice}>"
+        for k in (0, 1)
+    ]
+    for k, key in ((0, f"key1{h}"), (2, f"key0{h}")):
         lines += [
             f"  %f{k}{h} = and {_KIND} %w{k}{h}, {_number(LOW)}",
             f"  %v{3 - k}{h} = mul {_KIND} %f{k}{h}, {_number(MULTIPLIERS[k // 2])}",
             f"  %h{k}{h} = lshr {_KIND} %v{3 - k}{h}, {_number(32)}",
-            f"  %x{k}{h} = xor {_KIND} %h{k}{h}, %w{3 - k}{h}",
-            f"  %v{2 - k}{h} = xor {_KIND} %x{k}{h}, %{key}",
+            f"  %x{k}{h} = xor {_KIND} %w{3 - k}{h}, %{key}",
+            f"  %v{2 - k}{h} = xor {_KIND} %h{k}{h}, %x{k}{h}",
         ]
     return lines
 
 
-def _first(h: int) -> tuple[list[str], list[str]]:
-    """The counters of a half, and the words of the rounds, which begin with them."""
+def _rounds(h: int, before: str, after: str) -> list[str]:
+    """All rounds of half of the counters, between two labels."""
     lanes = ", ".join(f"i64 {k}" for k in range(h * _HALF, (h + 1) * _HALF))
-    lines = [
+    starts = enumerate([f"%block{h}", f"%low{h}", "%c2_all", "%c3_all"])
+    return [
+        f"{before}:",
         f"  %block{h} = add {_KIND} %first_all, <{lanes}>",
         f"  %high{h} = lshr {_KIND} %block{h}, {_number(32)}",
         f"  %low{h} = or {_KIND} %high{h}, %c1_all",
-    ]
-    starts = enumerate([f"%block{h}", f"%low{h}", "%c2_all", "%c3_all"])
-    return lines, [
-        f"  %w{k}{h} = phi {_KIND} [{start}, %0], [%v{k}{h}, %round]" for k, start in starts
+        f"  br label %round{h}",
+        f"round{h}:",
+        f"  %turn{h} = phi i64 [{ROUNDS}, %{before}], [%left{h}, %round{h}]",
+        *(
+            f"  %w{k}{h} = phi {_KIND} [{start}, %{before}], [%v{k}{h}, %round{h}]"
+            for k, start in starts
+        ),
+        *(
+            f"  %k{k}{h} = phi {_KEYS} [%k{k}_all, %{before}], [%next{k}{h}, %round{h}]"
+            for k in (0, 1)
+        ),
+        *_round(h),
+        *(f"  %next{k}{h} = add {_KEYS} %k{k}{h}, {_number(KEY_STEPS[k])}" for k in (0, 1)),
+        f"  %left{h} = sub i64 %turn{h}, 1",
+        f"  %more{h} = icmp ne i64 %left{h}, 0",
+        f"  br i1 %more{h}, label %round{h}, label %{after}",
     ]
 
 
@@ -64,30 +84,18 @@ def _philox() -> str:
     """The function of the module: sixteen counters from the first block on, and a key.
 
     Words are the lower halves of 64-bit lanes; what is above them is never read. The rounds are a
-    loop, since all instructions have to be compiled.
+    loop, since all instructions have to be compiled, and there is one for each half of the
+    counters, since no more words than these fit into sixteen registers.
     """
     numbers = "first", "c1", "c2", "c3", "k0", "k1"
-    (begin0, words0), (begin1, words1) = _first(0), _first(1)
-    keys = [f"  %k{k}_now = phi {_KIND} [%k{k}_all, %0], [%k{k}_next, %round]" for k in (0, 1)]
-    next_keys = [f"  %k{k}_next = add {_KIND} %k{k}_now, {_number(KEY_STEPS[k])}" for k in (0, 1)]
     joined = [line for k in range(4) for line in _joined(k, f"%made{k - 1}" if k else "poison")]
     lines = [
         f"define internal {_FOUR} @gw_philox({', '.join(f'i64 %{n}' for n in numbers)}) #0 {{",
-        *(line for name in numbers for line in _splat(f"{name}_all", f"%{name}")),
-        *begin0,
-        *begin1,
-        "  br label %round",
-        "round:",
-        f"  %turn = phi i64 [{ROUNDS}, %0], [%left, %round]",
-        *words0,
-        *words1,
-        *keys,
-        *_round(0),
-        *_round(1),
-        *next_keys,
-        "  %left = sub i64 %turn, 1",
-        "  %more = icmp ne i64 %left, 0",
-        "  br i1 %more, label %round, label %done",
+        *(line for name in numbers[:4] for line in _splat(f"{name}_all", f"%{name}")),
+        *(line for name in numbers[4:] for line in _splat(f"{name}_all", f"%{name}", _FEW)),
+        "  br label %half0",
+        *_rounds(0, "half0", "half1"),
+        *_rounds(1, "half1", "done"),
         "done:",
         *joined,
         f"  ret {_FOUR} %made3",

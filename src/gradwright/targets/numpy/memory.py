@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ...precision import LOW
 from ..fused import pool
 from ..fused.kernel import stored
 from . import SPELLING
@@ -37,7 +38,7 @@ class _Memory:
     def array(self, x: Any, dtype: str) -> Any:
         if type(x) in _PLAIN and x.flags.num & _ALIGNED and x.dtype.isnative:
             return x
-        return np.array(x, stored(dtype) if dtype != "bool" else dtype)
+        return np.array(x, dtype if dtype in ("bool", *LOW) else stored(dtype))
 
     def distances(self, x: Any) -> tuple[int, ...] | None:
         return None if x.flags.c_contiguous else x.strides

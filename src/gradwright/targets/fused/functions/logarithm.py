@@ -38,13 +38,18 @@ def parts(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     """(f, e, 2**-e), e as a float."""
     form = of(x)
     small = x < form.tiny
-    bits = select(small, x * 2.0**form.mantissa, x).bits(form.ints)
-    t = bits - form.root_half
-    whole = t >> form.mantissa
-    f = ((t & (2**form.mantissa - 1)) + form.root_half).bits(x.dtype) - 1
+    f, whole = _parts_of_normal(select(small, x * 2.0**form.mantissa, x))
     e = select(small, whole - form.mantissa, whole)
     down = select(e < form.bias - 1, -e, 1 - form.bias)  # a normal power; there is none for more
     return f, e.to(x.dtype), power_of_two(down)
+
+
+def _parts_of_normal(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(f, e), e as an integer."""
+    form = of(x)
+    t = x.bits(form.ints) - form.root_half
+    f = ((t & (2**form.mantissa - 1)) + form.root_half).bits(x.dtype) - 1
+    return f, t >> form.mantissa
 
 
 def _of_one_plus(f: Lanes) -> tuple[Lanes, Lanes]:
@@ -78,6 +83,12 @@ def _from(f: Lanes, e: Lanes) -> Lanes:
 def log(x: Lanes) -> Lanes:
     f, e, _ = parts(x)
     return edges(x, _from(f, e))
+
+
+def log_of_normal(x: Lanes) -> Lanes:
+    """log(x), the same bits, for numbers that are positive, finite and not subnormal."""
+    f, e = _parts_of_normal(x)
+    return _from(f, e.to(x.dtype))
 
 
 def log1p(x: Lanes) -> Lanes:
