@@ -127,7 +127,7 @@ MEMORY = {
 
 
 @pytest.mark.parametrize("kind", MEMORY)
-@pytest.mark.parametrize("k", range(3))
+@pytest.mark.parametrize("k", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_a_fault_of_memory_is_seen_and_named(kind, k):
     forward, backward, *xs = MEMORY[kind][k]
     report = found(function(forward, backward), *xs, effort="normal")
@@ -150,7 +150,7 @@ def numpy_function(change):
     return lambda x: made(x)
 
 
-@pytest.mark.parametrize("k", range(3))
+@pytest.mark.parametrize("k", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_python_on_the_host_that_writes_into_a_tensor(k):
     changes = [lambda x: x.__iadd__(1), lambda x: x.fill(0), lambda x: x.sort()]
     report = found(
