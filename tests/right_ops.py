@@ -120,6 +120,62 @@ COMPOSITIONS = {
 }  # fmt: skip
 
 
+# Where they have kinks or jumps, and the points beside these that are checked.
+KINKED = {
+    "abs": (np.abs, 0.0),
+    "relu": (lambda x: np.maximum(x, 0), 0.0),
+    "relu6": (lambda x: np.minimum(np.maximum(x, 0), 6), 6.0),
+    "minimum": (lambda x: np.minimum(x * x, 1), 1.0),
+    "clip": (lambda x: np.clip(x, -0.5, 0.5), 0.5),
+    "where": (lambda x: np.where(x < 1, x, 2 - x), 1.0),
+    "floor": (lambda x: np.floor(x) * x, 2.0),
+    "ceil": (lambda x: x - np.ceil(x), 1.0),
+    "rint": (lambda x: x * np.rint(x), 0.5),
+    "trunc": (lambda x: np.trunc(x) + x * x, -1.0),
+    "sign": (lambda x: np.sign(x) * x * x, 0.0),
+    "heaviside": (lambda x: np.heaviside(x, 0.5) * x, 0.0),
+    "mod": (lambda x: np.mod(x, 0.75), 1.5),
+    "fmod": (lambda x: np.fmod(x, 0.5), -1.0),
+    "triangle": (lambda x: np.abs(np.mod(x, 2.0) - 1), 3.0),
+    "root of abs": (lambda x: np.sqrt(np.abs(x)), 0.0),
+    "cube root": (np.cbrt, 0.0),
+    "hypot": (lambda x: np.hypot(x, 0.0), 0.0),
+    "norm": (lambda x: np.sqrt(np.sum(x * x)), 0.0),
+    "power": (lambda x: np.abs(x) ** 1.5, 0.0),
+    "x log x": (lambda x: np.where(x > 0, x * np.log(np.where(x > 0, x, 1)), 0), 0.0),
+    "max": (lambda x: np.max(x * np.array([1, -1, 1, -1, 1, -1])), 0.0),
+}  # fmt: skip
+BESIDE = np.array([-0.3, -1e-3, -1e-9, 1e-12, 1e-6, 0.2])
+
+# Rules written by hand, and right: (function, how the rule is declared, the rule, the example).
+OWN = {
+    "mod": (lambda x, y: np.mod(x, y), "partials", lambda x, y: (1, -np.floor_divide(x, y)),
+            V * 3, np.abs(W) + 0.3),
+    "hypot": (lambda x, y: np.hypot(x, y), "partials",
+              lambda x, y, out: (x / out, y / out), V, W),
+    "power": (lambda x: x**3, "partials", lambda x: 3 * x**2, V),
+    "tanh": (lambda x: np.tanh(x), "vjp", lambda g, x, out: g * (1 - out**2), V),
+    "matmul": (lambda x, y: x @ y, "vjp", lambda g, x, y: (g @ y.T, x.T @ g), M, N),
+    "scale": (lambda x, s: x * s, "vjp", lambda g, x, s: (g * s, np.sum(g * x, axis=0)), M, V[:4]),
+    "left to be summed": (lambda x, s: x * s, "vjp", lambda g, x, s: (g * s, g * x), M, V[:4]),
+    "log softmax": (lambda x: x - np.log(np.sum(np.exp(x), -1, keepdims=True)), "vjp",
+                    lambda g, x, out: g - np.exp(out) * np.sum(g, -1, keepdims=True), M),
+    "product": (lambda x, y: x * y, "jvp", lambda dx, dy, x, y: dx * y + x * dy, V, W),
+    "sum of squares": (lambda x: np.sum(x * x), "jvp", lambda dx, x: 2 * np.sum(x * dx), M),
+    "sine and cosine": (lambda x: (np.sin(x), np.cos(x)), "vjp",
+                        lambda g, x: g[0] * np.cos(x) - g[1] * np.sin(x), V),
+    "straight through": (lambda x: np.round(x), "surrogate", lambda x: x, V),
+    "spike": (lambda x: np.where(x > 0, 1.0, 0.0), "surrogate", lambda x: np.arctan(2 * x), V),
+    "reversal": (lambda x: x, "surrogate", lambda x: -x, V),
+    "huber": (lambda x: np.where(np.abs(x) <= 1, 0.5 * x * x, np.abs(x) - 0.5), "vjp",
+              lambda g, x: g * np.clip(x, -1, 1), 2 * V),
+    "integers": (lambda x, k: x * k, "vjp", lambda g, x, k: (g * k, None), V, np.arange(5)),
+    "softplus": (lambda x: np.logaddexp(0, x), "partials", lambda x: 1 / (1 + np.exp(-x)), V),
+    "safe norm": (lambda x: np.sqrt(np.sum(x * x, -1) + 1e-9), "vjp",
+                  lambda g, x, out: g[..., None] * x / out[..., None], M),
+}  # fmt: skip
+
+
 def of_primitive(name, seed):
     """An op of one primitive, and an example from its domain, on a coarse grid here and there."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
@@ -141,3 +197,15 @@ def all_right(seed=0):
         yield name, *of_primitive(name, seed)
     for name, (function, *xs) in COMPOSITIONS.items():
         yield name, gw.op(function), xs
+    rng = np.random.default_rng([seed, 8])
+    for name, (function, at) in KINKED.items():
+        yield f"{name}, beside", gw.op(_plain(function)), [at + rng.permutation(BESIDE)]
+    for name, (function, how, rule, *xs) in OWN.items():
+        op = gw.op(function)
+        getattr(op, how)(rule)
+        yield f"{name}, own rule", op, xs
+
+
+def _plain(function):
+    """A ufunc as a function of an array."""
+    return (lambda x: function(x)) if isinstance(function, np.ufunc) else function

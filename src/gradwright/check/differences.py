@@ -73,7 +73,12 @@ def slopes(
 
 
 def _moved(x: Vector, direction: Vector) -> Vector:
-    """The steps as they were taken: x + h is rounded. Exact where one element moves alone."""
+    """The steps as they were taken: x + h is rounded, so they are exact if one element moves alone.
+
+    Of many, each is rounded otherwise; that is in the noise.
+    """
+    if np.count_nonzero(direction) != 1:
+        return STEPS
     k = int(np.argmax(np.abs(direction)))
     steps = STEPS * direction[k]
     taken: Vector = ((x[k] + steps) - (x[k] - steps)) / (2 * direction[k])

@@ -1,5 +1,6 @@
 """What `gw.check` does: chooses what to check and where, and makes a report of it."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -98,7 +99,10 @@ def of_a_rule(
             "checked in this version",
             f"frameworks among {', '.join(MACHINES)}",
         )
-    chosen = [n for n in frameworks.chosen(names) if n in MACHINES]
+    bound = names if names is None else [n for n in names if n != "keras"]
+    chosen = [n for n in frameworks.chosen(bound) if n in MACHINES]
+    if "keras" in (sys.modules if names is None else names):
+        chosen.append("keras")
     start = time.perf_counter()
     with watching(f"checking {rule.name}", len(rules.CHECKS) * len(chosen)) as told:
         found = rules.run(rule, chosen, optimizer, keywords, effort, seed, told)

@@ -12,7 +12,7 @@ from .case import OK, Case, Check, Verdict, fault, plain_fault, renamed
 from .derivatives import reverse
 from .diagnose import Compared, cure, diagnose
 from .differences import Array
-from .frameworks import Seen
+from .frameworks import Mode, Seen
 from .measure import HALF, drawn, measure
 from .report import Diagnosis
 from .subject import Arrays, Subject
@@ -133,18 +133,30 @@ def _at_shape(case: Case, subject: Subject) -> Verdict:
     from .ops import guarded
 
     there = Case(case.mode, case.base, measure(subject, case.seed), case.seed)
+    there.mode = _once(there)
     verdict = guarded(values, there)
     if verdict.status != "ok" or not subject.wrt:
         return verdict
     if there.point.value.size and subject.slope is not None:
         return guarded(reverse, there)
-    got = case.mode.pull(subject.arrays, there.point.cotangents(there.rng))
+    got = there.mode.pull(subject.arrays, there.point.cotangents(there.rng))
     for k, seen in zip(subject.wrt, got, strict=True):
         if seen.array.shape != subject.arrays[k].shape:
             name, want = subject.names[k], subject.arrays[k].shape
             text = f"the gradient by {name} has the shape {seen.array.shape}, {name} has {want}"
             return plain_fault("shape", text)
     return OK
+
+
+def _once(case: Case) -> Mode:
+    """The mode, with all that a shape needs in one program, where each is compiled."""
+    if not hasattr(case.mode, "once") or not case.subject.wrt or case.mode is case.base:
+        return case.mode
+    try:
+        mode: Mode = case.mode.once(case.subject.arrays, case.point.cotangents(case.rng))
+    except Exception:  # what it is, is said where values are compared
+        return case.mode
+    return mode
 
 
 def _variants(subject: Subject) -> Iterator[tuple[str, list[Array]]]:

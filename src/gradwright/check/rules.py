@@ -14,6 +14,7 @@ from .case import OK, Verdict, fault, plain_fault
 from .diagnose import cure
 from .differences import Array
 from .machines import Machine, Make, make_of
+from .memory import MORE
 from .report import Cell, Diagnosis
 from .trial import MATRICES, SEED, STEP_ROUNDING, UPDATE_ROUNDING, Reference, Trial, interval
 
@@ -331,6 +332,7 @@ CHECKS: dict[str, Check] = {
     "no gradient": missing,
     "failed step": failed,
     "sizes and strides": sizes,
+    **MORE,
 }
 
 

@@ -41,7 +41,24 @@ class Eager:
         return _seen([forward.jvp(out, unconnected_gradients=zero) for out in outs])
 
     def impurity(self, xs: Arrays, cts: Seeds) -> tuple[str, str] | None:
-        return None  # tensors cannot be written
+        """Tensors cannot be written, but by Python on the host: inside of a graph it is no copy."""
+        used = tf.function(self._used, autograph=False)
+        seeds = _smooth(cts) if self.wrt else []
+        kept, kept_seeds = used(_tensors(xs), _tensors(seeds))
+        if not all(map(_is_same, xs, kept)):
+            return "mutation", "a call changes its argument"
+        if not all(map(_is_same, seeds, kept_seeds)):
+            return "mutation", "the gradient's rule changes the cotangent that it is given"
+        return None
+
+    def _used(self, xs: Any, cts: Any) -> Any:
+        """Arguments and cotangents as they are after the calls."""
+        with tf.control_dependencies(self.function(xs)):
+            xs_after = [tf.identity(x) for x in xs]
+        if not cts:
+            return xs_after, []
+        with tf.control_dependencies([g for g in self._pull(xs, cts) if g is not None]):
+            return xs_after, [tf.identity(ct) for ct in cts]
 
     def run(self, program: Program, *groups: Arrays) -> list[Seen]:
         """Call a program on arrays."""
@@ -160,6 +177,10 @@ def _tensors(arrays: Arrays) -> list[Any]:
 
 def _seen(tensors: Sequence[Any]) -> list[Seen]:
     return [_one(x) for x in tensors]
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), b.numpy(), equal_nan=np.asarray(a).dtype.kind == "f")
 
 
 def _narrow(x: Any) -> Seen:
