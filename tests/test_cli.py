@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradwright import rules, schedules
-from gradwright.cli import choose, curves, look, mnist
+from gradwright.cli import choose, curves, look, mnist, train
 from gradwright.cli.app import app
 from gradwright.cli.stop import FailedRun, WrongUsage
 from gradwright.primitives import PRIMITIVES
@@ -90,7 +90,7 @@ def test_demo_in_json_is_json_and_nothing_else():
     (trained,) = found["runs"]
     assert trained.keys() == {
         *("rule", "equation", "hyperparams", "test_accuracy", "last_loss", "seconds"),
-        *("weights", "domain", "history"),
+        *("step_seconds", "weights", "domain", "history"),
     }
     assert trained["domain"] == [-10, 10]
     assert trained["hyperparams"] == {"lr": 0.5, "noise": 0.001, "low": -10.0, "high": 10.0}
@@ -181,6 +181,47 @@ def test_demo_is_the_same_in_every_framework(framework):
         assert ours["weights"][end] == pytest.approx(theirs["weights"][end], abs=1e-5)
 
 
+# --- demo --framework all ----------------------------------------------------------------------
+@pytest.mark.framework
+def test_demo_in_every_framework_is_one_table_and_one_picture():
+    # noise as strong as it needs to be for weights to cross the end of their domain
+    rule = "compact_sgd(noise=0.05, low=-0.5, high=0.5)"
+    found = json.loads(run("demo", *QUICK, "--framework", "all", "--rule", rule, "--json").stdout)
+    assert [r["framework"] for r in found["runs"]] == ["numpy", "tf1", "keras", "torch", "optax"]
+    assert (found["framework"], found["missing"]) == ("all", {})
+    assert len({r["test_accuracy"] for r in found["runs"]}) == 1
+    for trained in found["runs"]:
+        assert trained["distance"][-1] < 1e-5
+        assert trained["step_seconds"] > 0
+    assert _is_a_picture("curves.png")
+
+
+def test_demo_names_what_is_not_installed_in_its_table(monkeypatch):
+    for package in ("tensorflow", "torch", "optax"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    out = run("demo", *QUICK, "--framework", "all").stdout
+    assert re.search(r"\| numpy +\| +0\.\d{4} +\| +\d\.\d{4} +\| +0\.0e\+00 +\|", out)
+    assert "numpy  step 20/20" in out
+    for framework in ("tf1", "keras"):
+        assert f"| {framework}: tensorflow is not installed" in out
+    assert "| torch: torch is not installed" in out
+    assert "| optax: optax is not installed" in out
+    assert "curves in curves.png" in out
+
+
+def test_weights_on_a_circle_are_compared_along_it():
+    def run_of(rule, w):
+        found = train.Run(choose.choose(rule), "it")
+        found.looks = [np.float32(w)]
+        return found
+
+    ends = "(low=-1.0, high=1.0)"
+    for rule, wanted in ((f"compact_sgd{ends}", 0.25), (f"clamp{ends}", 1.75), ("sgd", 1.75)):
+        two = run_of(rule, [0.875, 0.5]), run_of(rule, [-0.875, 0.5])
+        assert train.apart(*two) == [wanted]
+
+
 def test_demo_without_matplotlib_trains_and_says_so(monkeypatch):
     monkeypatch.setattr(curves, "can_draw", lambda: False)
     result = run("demo", *QUICK, "--json")
@@ -209,6 +250,10 @@ def test_demo_without_matplotlib_trains_and_says_so(monkeypatch):
         (("--set", "lr=abc"), "lr is 'abc', where a number is expected"),
         (("sgd",), "sgd: --rule for one rule, --compare for several"),
         (("--compare", "sgd", "--rule", "adam"), "--rule for one rule, or --compare for several"),
+        (
+            ("--compare", "--framework", "all"),
+            "--framework all is for one rule, --compare for one framework",
+        ),
         (("--out", "curves.gif"), "--out curves.gif: a picture is a .png, .svg or .pdf file"),
         (("--data", "nowhere.npz"), "--data nowhere.npz: no such file"),
     ],

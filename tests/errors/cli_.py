@@ -112,6 +112,8 @@ CASES = [
     case(lambda folder: loaded(folder, x_test=np.full((2, 2), np.nan)), "values that are not fin"),
     case(lambda: demo.demo("digits", ["sgd"], [], train.Plan("numpy", 1, 1, 0), "a.txt", True),
          "--out a.txt: a picture is a .png, .svg or .pdf file"),
+    case(lambda: demo.demo("digits", ["sgd", "adam"], [], train.Plan("all", 1, 1, 0), "", True),
+         "--framework all is for one rule, --compare for one framework"),
     case(lambda: look.show("sgd", "cobol"), "no target 'cobol'; one of numpy, torch, tensorflow"),
     case(not_installed, "torch is not installed; pip install 'gradwright[torch]'"),
     case(lambda: without("torch", lambda: model.check_installed("torch")),

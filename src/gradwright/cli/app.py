@@ -30,6 +30,7 @@ class Framework(StrEnum):
     keras = "keras"
     torch = "torch"
     optax = "optax"
+    all = "all"
 
 
 class Target(StrEnum):
@@ -90,9 +91,12 @@ def demo(
       gradwright demo --compare
       gradwright demo --compare adam "momentum(lr=0.1)" my_rule.py:my_rule
       gradwright demo --data mnist --framework torch --json
+      gradwright demo --framework all --rule "adam(lr=0.01)"
 
     \b
     --compare without rules compares the compact rule on a centred domain, on [0, 20), and sgd.
+    --framework all trains the same in each that is installed, and measures how far its weights
+    are from NumPy's; on a circular domain, along the circle.
     An .npz file has the arrays x_train, y_train, x_test, y_test.
     Exit codes: 0 trained, 1 the run failed (a loss that is not finite, an error in the
     rule), 2 wrong usage.

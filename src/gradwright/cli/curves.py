@@ -1,6 +1,6 @@
 """The demo's picture: loss, test accuracy, and where the weights ended up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .data import Array, Data
-from .train import Run
+from .train import Run, apart
+
+Panel = Callable[[Any, Sequence[Run]], None]
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -20,16 +22,16 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def draw(data: Data, runs: Sequence[Run], path: str) -> None:
-    """Write the picture; its format is that of the file's name."""
+def draw(data: Data, runs: Sequence[Run], path: str, third: Panel) -> None:
+    """Write the picture, with this panel beside loss and accuracy; its format is the name's."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13.5, 4.4), dpi=150, layout="constrained")
-    loss, accuracy, weights = figure.subplots(1, 3)
+    loss, accuracy, last = figure.subplots(1, 3)
     _loss(loss, runs)
     _accuracy(accuracy, runs)
-    _weights(weights, runs)
-    for axes in (loss, accuracy, weights):
+    third(last, runs)
+    for axes in (loss, accuracy, last):
         _tidy(axes)
     figure.suptitle(f"softmax regression y = x W on {data.name}", color=INK, fontsize=13)
     handles, labels = loss.get_legend_handles_labels()
@@ -56,7 +58,7 @@ def _loss(axes: Any, runs: Sequence[Run]) -> None:
 
 
 def _label(run: Run) -> str:
-    return f"{run.chosen.label}: {run.accuracy:.1%}"
+    return f"{run.name}: {run.accuracy:.1%}"
 
 
 def smooth(values: Sequence[float]) -> Array:
@@ -78,9 +80,10 @@ def _accuracy(axes: Any, runs: Sequence[Run]) -> None:
     axes.set_ylim(max(0.0, worst - 0.05), 1.0)
 
 
-def _weights(axes: Any, runs: Sequence[Run]) -> None:
+def weights(axes: Any, runs: Sequence[Run]) -> None:
     low, high = span(runs)
     edges = np.linspace(low, high, 81)
+    """How many weights are where, and the ends of their domain."""
     for k, run in enumerate(runs):
         colour = _style(k)["color"]
         values = run.weights.ravel()
@@ -95,6 +98,16 @@ def _weights(axes: Any, runs: Sequence[Run]) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0.7)
     axes.set_xlim(low - 0.02 * (high - low), high + 0.02 * (high - low))
+
+
+def distances(axes: Any, runs: Sequence[Run]) -> None:
+    """How far the weights of each run are from those of the first, while they are trained."""
+    reference, *others = runs
+    for k, run in enumerate(others, 1):
+        axes.plot(run.steps, apart(run, reference), linewidth=1.8, **_style(k))
+    axes.set(title=f"max |Δw| from {reference.name}", xlabel="step", ylabel="distance")
+    axes.set_yscale("symlog", linthresh=1e-8)
+    axes.set_ylim(bottom=0)
 
 
 def span(runs: Sequence[Run]) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Softmax regression ``y = x W``, and one step of its training in each framework."""
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -117,16 +118,30 @@ def keras(rule: Rule[Any], start: Array) -> Training:
 
 
 FRAMEWORKS = {"numpy": numpy, "tf1": tf1, "keras": keras, "torch": torch, "optax": optax}
-PACKAGES = {"tf1": "tensorflow", "keras": "keras", "torch": "torch", "optax": "jax"}
+PACKAGES = {
+    "numpy": ["numpy"],
+    "tf1": ["tensorflow"],
+    "keras": ["keras"],
+    "torch": ["torch"],
+    "optax": ["jax", "optax"],
+}
+
+EXTRAS = {"optax": "jax"}  # the others have the package's own name
+
+
+def missing(framework: str) -> str | None:
+    """The package that a framework needs and that is not here."""
+    backend = [os.environ.get("KERAS_BACKEND", "tensorflow")] if framework == "keras" else []
+    needed = [*PACKAGES[framework], *backend]
+    return next((package for package in needed if find_spec(package) is None), None)
 
 
 def check_installed(framework: str) -> None:
-    """Raise unless the package of a framework is here."""
-    package = PACKAGES.get(framework, framework)
-    if find_spec(package) is None:
+    """Raise unless the packages of a framework are here."""
+    if package := missing(framework):
         raise WrongUsage(
             f"--framework {framework}: {package} is not installed; "
-            f"pip install 'gradwright[{package}]'"
+            f"pip install 'gradwright[{EXTRAS.get(package, package)}]'"
         )
 
 

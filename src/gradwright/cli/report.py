@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,18 +108,24 @@ def download(screen: Any) -> Iterator[Callable[[int, int], None]]:
 # --- results -----------------------------------------------------------------------------------
 def table(screen: Any, runs: Sequence[Run]) -> None:
     """One line for each rule, the best accuracy marked."""
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(box=box.SIMPLE_HEAD if screen.is_terminal else box.ASCII)
-    shown.add_column("rule", overflow="fold")
-    for name in ("accuracy", "loss", "weights", "seconds"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = columns(screen, "rule", "accuracy", "loss", "weights", "seconds")
     best = max(run.accuracy for run in runs)
     for run in runs:
         style = "bold" if run.accuracy == best else None
         shown.add_row(*_cells(run), style=style)
     screen.print(shown)
+
+
+def columns(screen: Any, first: str, *numbers: str) -> Any:
+    """A table without lines yet: a name, and numbers."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD if screen.is_terminal else box.ASCII)
+    shown.add_column(first, overflow="fold")
+    for name in numbers:
+        shown.add_column(name, justify="right", no_wrap=True)
+    return shown
 
 
 def _cells(run: Run) -> list[str]:
@@ -128,7 +135,7 @@ def _cells(run: Run) -> list[str]:
     return [
         escape(run.chosen.label),
         f"{run.accuracy:.4f}",
-        f"{last_loss(run):.4f}",
+        f"{run.last_loss:.4f}",
         f"{low:.3f} … {high:.3f}",
         f"{run.seconds:.2f}",
     ]
@@ -137,12 +144,6 @@ def _cells(run: Run) -> list[str]:
 def _truncated(x: float) -> float:
     """Three digits, not rounded: 19.9999 is below 20."""
     return math.trunc(x * 1000) / 1000
-
-
-def last_loss(run: Run) -> float:
-    """The mean over the last twentieth of the steps: one batch says little."""
-    last = run.losses[-max(1, len(run.losses) // 20) :]
-    return sum(last) / len(last)
 
 
 def reason(runs: Sequence[Run]) -> str | None:
@@ -160,7 +161,11 @@ def reason(runs: Sequence[Run]) -> str | None:
 
 def as_json(data: Data, plan: Plan, runs: Sequence[Run], picture: str | None) -> str:
     """All numbers of the demo."""
-    found = {
+    return json.dumps(as_dict(data, plan, runs, picture), indent=2)
+
+
+def as_dict(data: Data, plan: Plan, runs: Sequence[Run], picture: str | None) -> dict[str, Any]:
+    return {
         "data": {"name": data.name, "train": len(data.x), "test": len(data.x_test)},
         "framework": plan.framework,
         "steps": plan.steps,
@@ -170,7 +175,6 @@ def as_json(data: Data, plan: Plan, runs: Sequence[Run], picture: str | None) ->
         "reason": reason(runs),
         "picture": picture,
     }
-    return json.dumps(found, indent=2)
 
 
 def _run_as_dict(run: Run) -> dict[str, Any]:
@@ -179,8 +183,9 @@ def _run_as_dict(run: Run) -> dict[str, Any]:
         "equation": equation(run.chosen.found),
         "hyperparams": {k: _plain(v) for k, v in run.chosen.found.hyperparams.items()},
         "test_accuracy": run.accuracy,
-        "last_loss": last_loss(run),
+        "last_loss": run.last_loss,
         "seconds": run.seconds,
+        "step_seconds": statistics.median(run.durations),
         "weights": {"min": float(run.weights.min()), "max": float(run.weights.max())},
         "domain": run.domain,
         "history": {"loss": run.losses, "step": run.steps, "accuracy": run.accuracies},
