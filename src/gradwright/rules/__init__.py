@@ -5,6 +5,7 @@ Every rule is an ordinary `gw.rule`: read it, change it, chain it.
 
 from .transforms import clamp, clip, clip_by_global_norm, decay, ema, l2, wrap
 from .updates import (
+    adagrad,
     adam,
     adamw,
     compact_sgd,
@@ -18,6 +19,6 @@ from .updates import (
 )
 
 __all__ = [
-    "adam", "adamw", "clamp", "clip", "clip_by_global_norm", "compact_sgd", "decay", "ema", "l2",
-    "lion", "momentum", "muon", "nesterov", "rmsprop", "sgd", "sgld", "wrap",
+    "adagrad", "adam", "adamw", "clamp", "clip", "clip_by_global_norm", "compact_sgd", "decay",
+    "ema", "l2", "lion", "momentum", "muon", "nesterov", "rmsprop", "sgd", "sgld", "wrap",
 ]  # fmt: skip

@@ -61,6 +61,20 @@ def rmsprop(
 
 
 @rule
+def adagrad(w: Array, g: Array, s: Array = 0.0, *, lr: float = 1e-2, eps: float = 1e-10) -> Any:
+    """Divide the gradient by the root of the sum of all its squares.
+
+    s ← s + g², w ← w − lr·g / (√s + eps): s starts at 0 and eps is outside the root, as in PyTorch
+    (TensorFlow, Keras and optax start at 0.1).
+
+    J. Duchi, E. Hazan, Y. Singer: Adaptive subgradient methods for online learning and stochastic
+    optimization. JMLR 12, 2011.
+    """
+    s = s + g**2
+    return w - lr * g / (np.sqrt(s) + eps), s
+
+
+@rule
 def adam(
     w: Array,
     g: Array,
