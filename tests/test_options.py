@@ -121,7 +121,7 @@ def test_a_gradient_may_be_reused_by_the_caller_after_a_step():
 # --- what is refused ----------------------------------------------------------------------------
 REFUSED = [
     ({"precision": "exact"}, "precision='exact' is not in this version", "precision='nearest' or"),
-    ({"sparse": "lazy"}, "sparse='lazy' is not in this version", "sparse='dense'"),
+    ({"sparse": "rows"}, "sparse='rows' is not in this version", "sparse='dense' or 'lazy'"),
     ({"engine": "gpu"}, "engine='gpu' is not in this version", "'numpy' or 'fused'"),
     ({"accumulate": 0}, "accumulate=0", "a number of steps, at least 1"),
     ({"accumulate": 1.5}, "accumulate=1.5", "a number of steps, at least 1"),

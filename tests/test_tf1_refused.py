@@ -43,10 +43,10 @@ REFUSED = {
         gw.StateError,
         r"a variable twice among \['w', 'w'\]",
     ),
-    "accumulate": (
-        lambda: rules.sgd.options(accumulate=2).tf1(),
+    "an engine": (
+        lambda: rules.sgd.options(engine="numpy").tf1(),
         gw.GradwrightError,
-        "accumulate is not in this version for TensorFlow",
+        "engine='numpy' for TensorFlow, which has its own compiler",
     ),
     "no seed": (lambda: rules.sgld.tf1(), gw.SignatureError, "has no seed"),
     "an unknown keyword": (lambda: rules.sgd.tf1(mu=0.9), gw.SignatureError, "no keyword mu"),

@@ -187,14 +187,6 @@ def test_what_cannot_be_optimized_is_refused(make, error, text):
         make()
 
 
-def test_a_sparse_gradient_is_refused():
-    table = torch.nn.Embedding(3, 2, sparse=True)
-    optimizer = rules.sgd.torch(table.parameters())
-    table(torch.tensor([1])).sum().backward()
-    with pytest.raises(gw.StateError, match=r"layout torch\.sparse_coo: not in this version"):
-        optimizer.step()
-
-
 def test_a_keyword_without_default_is_asked_for():
     @gw.rule
     def asks(w, g, *, lr):

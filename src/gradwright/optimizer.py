@@ -224,6 +224,41 @@ def _part(
     )
 
 
+def is_by_element(
+    e: Entry, count: int, seed: int | None, shared: Mapping[str, float], runner: Runner
+) -> bool:
+    """Whether rows of a parameter may be updated apart from the others, as ``sparse="lazy"`` asks.
+
+    Otherwise all rows are computed, and those of the gradient taken.
+    """
+    check_rows(e)
+    if is_eager():
+        return False
+    part = _part(e, count, seed, shared, runner)
+    return part.plan.is_by_element and len(part.arrays) == 2 + len(e.slots)
+
+
+def check_rows(e: Entry) -> None:
+    """Raise unless every slot has the rows of its parameter."""
+    for slot, array in zip(e.rule.own_slots, e.slots, strict=True):
+        if tuple(array.shape) != tuple(e.w.shape):
+            raise SignatureError(
+                f'{e.rule.name} with sparse="lazy" leaves rows of {e.name} alone, and its slot '
+                f"{slot} has the shape {tuple(array.shape)}",
+                'slots of the shape of w, or sparse="dense"',
+            )
+
+
+def check_sums(rule: Rule[Any]) -> None:
+    """Raise where rows are to be left alone, and gradients are added up as dense arrays."""
+    k = rule.settings.accumulate
+    if k > 1 and rule.settings.sparse == "lazy":
+        raise SignatureError(
+            f'{rule.name} with accumulate={k} and sparse="lazy": a sum of gradients has all rows',
+            'sparse="dense", or accumulate=1',
+        )
+
+
 def _agreed(rule: Rule[Any], values: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """The new values of the shared slots, which must be the same by every parameter's numbers."""
     if not rule.shared_slots:

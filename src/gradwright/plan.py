@@ -7,13 +7,15 @@ every parameter adds to a `global_sum`. The *final* part gives a parameter its n
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from .errors import SignatureError
 from .function import inlined
-from .graph import Graph
+from .graph import Graph, Node
 from .primitives import PRIMITIVES
 
+_BY_ELEMENT = "elementwise compare integer select cast identity".split()
 Run: TypeAlias = Callable[[Graph], Callable[..., Any]]  # a graph to a callable of some target
 
 
@@ -34,12 +36,38 @@ class Plan:
     final: Graph  # (arrays…, identity, all numbers read…) -> new w, new slots, what is recorded
     shared: int  # how many of the last stage's numbers are new values of shared slots
     totals: tuple[int, ...]  # how many totals each stage sums
+    sized: bool = False  # whether a size of an array was read while it was traced
+
+    @cached_property
+    def is_by_element(self) -> bool:
+        """Whether each element's new values are made of numbers and what is at its place only.
+
+        Then a part of a parameter can be updated without the rest of it.
+        """
+        final = self.final
+        nodes = [final.nodes[i] for i in final.live()]
+        shapes = {n.shape for n in nodes if not _is_one(n)}
+        apart = not (self.sized or self.totals or final.records) and len(shapes) == 1
+        return apart and all(_is_by_element(final, n) for n in nodes)
 
 
-def make(graph: Graph, arrays: int, shared: Sequence[int], name: str) -> Plan:
+def _is_one(n: Node) -> bool:
+    return all(size == 1 for size in n.shape)
+
+
+def _is_by_element(graph: Graph, n: Node) -> bool:
+    if n.prim == "input":
+        return True
+    if n.prim in ("const", "broadcast_to", "expand_dims", "reshape"):
+        return _is_one(n if n.prim == "const" else graph.nodes[n.args[0]])
+    return PRIMITIVES[n.prim].kind in _BY_ELEMENT
+
+
+def make(graph: Graph, arrays: int, shared: Sequence[int], name: str, sized: bool = False) -> Plan:
     """Plan a rule's graph; inputs after the first `arrays` and the identity are numbers.
 
-    `shared` names the outputs that are one number for all parameters.
+    `shared` names the outputs that are one number for all parameters; `sized` says whether the
+    trace holds for some sizes only.
     """
     graph, of_shared = inlined(graph), set(shared)
     levels = _levels(graph, arrays)
@@ -70,7 +98,7 @@ def make(graph: Graph, arrays: int, shared: Sequence[int], name: str) -> Plan:
             summed = summed + totals[level]
         stages.append(Stage(numbers, phase))
     final = cut(graph, graph.inputs[: arrays + 1], known, kept, graph.records)
-    return Plan(graph, tuple(stages), final, len(ends), tuple(map(len, totals)))
+    return Plan(graph, tuple(stages), final, len(ends), tuple(map(len, totals)), sized)
 
 
 def _levels(graph: Graph, arrays: int) -> dict[int, int]:

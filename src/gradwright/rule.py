@@ -48,7 +48,7 @@ class Options:
     # what this version does; the rest is refused by name
     ALLOWED = {
         "engine": ("auto", "numpy", "fused"),
-        "sparse": ("dense",),
+        "sparse": ("dense", "lazy"),
         "precision": tuple(STORAGES),
     }
 
@@ -182,9 +182,11 @@ class Rule(Equations, Capturing, Generic[P]):
 
         ``accumulate=k``: one update from the mean of k gradients; ``skip_nonfinite=True``: a step
         with an infinite or NaN gradient changes nothing; ``domain="[low, high)"``: the parameter
-        never leaves it; ``engine="auto"|"numpy"|"fused"``; ``precision="nearest"|"master"|"kahan"|
-        "stochastic"``: how float16 and bfloat16 parameters keep what rounding would lose: in a
-        float32 copy, in a second number of their own dtype, or on average (`rng` is its seed).
+        never leaves it; ``sparse="dense"|"lazy"``: rows that a sparse gradient has not are updated
+        with a gradient of 0, or left alone with their slots; ``engine="auto"|"numpy"|"fused"``;
+        ``precision="nearest"|"master"|"kahan"|"stochastic"``: how float16 and bfloat16 parameters
+        keep what rounding would lose: in a float32 copy, in a second number of their own dtype, or
+        on average (`rng` is its seed).
         """
         names = {f.name for f in fields(Options)}
         if unknown := set(options) - names:

@@ -49,7 +49,8 @@ class Tracing:
         own = 1 + len(self.rule.own_slots)
         shared = range(own, own + len(self.rule.shared_slots))
         graph = trace(self.build, self.rule.name)
-        return planning.make(graph, arrays, shared, self.rule.name)
+        sized = any(what == "size" for what, *_ in self.fixed)
+        return planning.make(graph, arrays, shared, self.rule.name, sized)
 
     def build(self, graph: Graph) -> list[Tracer]:
         own, shared = self.rule.own_slots, self.rule.shared_slots

@@ -9,9 +9,11 @@ import numpy as np
 from errors.case import case
 
 import gradwright as gw
-from gradwright import precision, rules
+from gradwright import optimizer, precision, rules
 from gradwright.op import Meta
+from gradwright.optimizer import Entry
 from gradwright.targets.numpy import checkpoint
+from gradwright.targets.numpy.optimizer import RUNNER
 
 F4 = np.float32
 V, M = np.ones(3, F4), np.ones((2, 3), F4)
@@ -180,7 +182,23 @@ def added():
 
 LIMITED = gw.partition({"a": rules.sgd})
 
+
+def rows_of_a_slot(w, g, s=lambda w: np.zeros(2, F4)):
+    return w - g, s
+
+
+def lazily(rule):
+    """What every target asks before it updates rows."""
+    e = Entry(rule.options(sparse="lazy"), "w", V, V, [np.zeros(2, F4)], 0, 0, {}, {})
+    optimizer.is_by_element(e, 0, None, {}, RUNNER)
+
+
 CASES = [
+    case(lambda: lazily(gw.rule(rows_of_a_slot)), 'rows_of_a_slot with sparse="lazy" leaves rows',
+         "its slot s has the shape (2,)", 'slots of the shape of w, or sparse="dense"'),
+    case(lambda: optimizer.check_sums(rules.sgd.options(accumulate=2, sparse="lazy")),
+         'sgd with accumulate=2 and sparse="lazy": a sum of gradients has all rows',
+         "accumulate=1"),
     # declarations
     case(lambda: gw.rule(3), "a rule of 3, which is no function", "def rule(w, g, …)"),
     case(lambda: gw.per_param({"a": 1.0}), "gw.per_param of {'a': 1.0}, which is no function",

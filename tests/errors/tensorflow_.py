@@ -73,6 +73,13 @@ def twice_the_same():
     return [(tf.constant(V), v), (tf.constant(V), v)]
 
 
+def without_a_gradient():
+    v = variable()
+    optimizer = rules.sgd.options(accumulate=2).tf1()
+    optimizer.apply_gradients([(tf.constant(V), v)])
+    optimizer.apply_gradients([(None, v), (tf.constant(V), variable())])
+
+
 def swapped(slot):
     optimizer = applied(pairs(), gw.chain(rules.sgd, rules.ema))
     with optimizer.swapped(slot):
@@ -132,8 +139,10 @@ CASES = [
     # rules
     case(lambda: rules.sgd.tf1([variable()]), "sgd.tf1 was given 1 positional values",
          "sgd.tf1(lr=…), then .minimize(loss, var_list=[…])"),
-    case(lambda: rules.sgd.options(accumulate=2).tf1(), "accumulate is not in this version for Ten",
-         "gradients that are means already"),
+    case(lambda: rules.sgd.options(engine="fused").tf1(), "engine='fused' for TensorFlow, which",
+         'engine="auto"'),
+    case(without_a_gradient, "no gradient of Variable, of which earlier ones are accumulated",
+         "tf.zeros_like(v) say"),
     case(lambda: swapped("avg"), "step inside swapped('avg')", "the step after the with block"),
     case(lambda: swapped("m"), "no slot 'm' in sgd_ema", "one of avg"),
     case(lambda: in_graph(swapped_in_graph), "swapped in a graph is not in this version"),

@@ -43,13 +43,6 @@ def made(rule, params=None, **keywords):
     return rule.torch([parameter()] if params is None else params, **keywords)
 
 
-def sparse_gradient():
-    embedding = torch.nn.Embedding(3, 2, sparse=True)
-    optimizer = made(rules.sgd, embedding.parameters())
-    embedding(torch.tensor([0, 1])).sum().backward()
-    optimizer.step()
-
-
 def misspelt(key):
     optimizer = made(rules.sgd)
     optimizer.param_groups[0][key] = 1
@@ -153,7 +146,6 @@ CASES = [
     case(lambda: made(gw.rule(lambda w, g, *, lr: w - lr * g)), "has no value for lr",
          "lr=… when the optimizer is made"),
     # steps
-    case(sparse_gradient, "has the layout torch.sparse_coo: not in this version", "sparse=False"),
     case(swapped, "step inside swapped('avg'): the parameters hold", "after the with block"),
     case(swap_nothing, "no slot 'avg' in sgd", "it has no slots"),
     case(lambda: rules.sgd(V.to(torch.complex64), V.to(torch.complex64)),

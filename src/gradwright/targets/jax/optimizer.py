@@ -13,12 +13,13 @@ from ... import targets
 from ...equation import Given, Required, Shared
 from ...errors import GradwrightError, SignatureError, StateError
 from ...op import is_eager
-from ...optimizer import Entry, check_step, checked_seed, compute, resolved
+from ...optimizer import Entry, check_rows, check_step, check_sums, checked_seed, compute, resolved
 from ...plan import Result
 from ...rule import Rule
 from .hyperparameters import Hyperparameters, Parameter, parameters_of
 from .runner import RUNNER as RUNNER
 from .runner import Number, count, number, words_of
+from .sparse import dense, is_there
 from .state import State, check, first_value, matched
 
 Gradients: TypeAlias = Sequence[Any]  # None where there is none
@@ -39,6 +40,7 @@ class Known:
     spec: Any
     state: State
     keywords: Hyperparameters
+    rows: Sequence[Any] = ()  # that are updated, of each parameter; True for all
 
     @property
     def old(self) -> list[Array]:
@@ -57,6 +59,8 @@ class Update:
 
     def __init__(self, rule: Rule[Any]) -> None:
         rule.check_numbers(rule.hyperparams)
+        check_sums(rule)
+        self.lazy = rule.settings.sparse == "lazy"
         self.rule, self.seed = rule, checked_seed(rule, rule.seed)
         if rule.settings.engine != "auto":
             raise GradwrightError(
@@ -129,7 +133,9 @@ class Update:
     def step(self, known: Known, grads: Any) -> Updated:
         """The new parameters and the new state; a gradient of ``None`` changes nothing."""
         leaves = [p.leaf for p in known.found]
-        gradients = matched(grads, known.spec, "the gradients", leaves)
+        found = matched(grads, known.spec, "the gradients", leaves)
+        known = replace(known, rows=[is_there(g) if self.lazy else True for g in found])
+        gradients = [dense(g) for g in found]
         live = [g for g in gradients if g is not None]
         if not live and leaves:
             raise StateError(
@@ -172,6 +178,7 @@ class Update:
             seed = None if seed is None else int(seed)
             shared = {s: x.value.item() for s, x in shared.items()}
         results, new_shared = compute(entries, 0, seed, shared, RUNNER)
+        results = [_of_rows(e, r, known, k) for e, r, k in zip(entries, results, live, strict=True)]
         new, steps = known.old, list(state.steps)
         slots = {s: list(spec.flatten_up_to(tree)) for s, tree in state.slots.items()}
         for k, result in zip(live, results, strict=True):
@@ -188,6 +195,17 @@ class Update:
             shared={s: _like(x, state.shared[s]) for s, x in new_shared.items()},
             recorded=_records(known, live, results),
         )
+
+
+def _of_rows(e: Entry, result: Result, known: Known, k: int) -> Result:
+    """A result in which the other rows than those of the gradient are as they were."""
+    rows = known.rows[k] if known.rows else True
+    if rows is True:
+        return result
+    check_rows(e)
+    olds = (e.w, *e.slots)
+    new = [jnp.where(rows, x, old) for x, old in zip(result.values, olds, strict=False)]
+    return result._replace(values=(*new, *result.values[len(olds) :]))
 
 
 def _with_ones(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,9 +74,10 @@ def matched(values: Any, spec: Any, what: str, leaves: Sequence[Leaf]) -> list[A
             "one leaf for each parameter, None for no gradient",
         ) from None
     for leaf, value in zip(leaves, found, strict=True):
-        if value is not None and np.shape(value) != leaf.w.shape:
+        shape = value.shape if hasattr(value, "shape") else np.shape(value)
+        if value is not None and shape != leaf.w.shape:
             raise StateError(
-                f"{what} have shape {np.shape(value)} for {leaf.shown}, which is {leaf.w.shape}",
+                f"{what} have shape {shape} for {leaf.shown}, which is {leaf.w.shape}",
                 "arrays like the parameters",
             )
     return found

@@ -16,6 +16,7 @@ from ..jax.hyperparameters import scheduled as as_operations
 from ..jax.runner import RUNNER as RUNNER
 from ..jax.runner import Count, Number, changed, narrow
 from ..jax.runner import number as number_of
+from ..jax.sparse import dense, is_there
 
 COUNT, NUMBER = held("int64").name, held("float64").name  # of counts and of hyperparameters
 
@@ -37,7 +38,12 @@ def read(v: Any) -> Any:
 
 def gradient(g: Any, v: Any) -> Any:
     """A gradient as it is computed with."""
-    return jnp.asarray(g)
+    return jnp.asarray(dense(g))
+
+
+def rows(g: Any, v: Any) -> Any:
+    """Which rows a sparse gradient has; ``True`` where it has all."""
+    return is_there(g)
 
 
 def number(x: Any) -> Any:

@@ -15,7 +15,9 @@ from ..tensorflow.runner import RUNNER as RUNNER
 from ..tensorflow.runner import number as number
 from ..tensorflow.runner import scheduled as scheduled
 from ..tensorflow.runner import tensor as tensor
-from ..tensorflow.variables import dense, name_of
+from ..tensorflow.sparse import is_there
+from ..tensorflow.variables import gradient as gradient_of
+from ..tensorflow.variables import name_of
 from ..tensorflow.variables import read as read_variable
 
 COUNT, NUMBER = "int64", "float64"  # the dtypes of counts and of hyperparameters
@@ -33,7 +35,12 @@ def read(v: Any) -> Any:
 
 def gradient(g: Any, v: Any) -> Any:
     """A gradient as a dense tensor; rows that repeat are summed."""
-    return dense(g, v.value if isinstance(v, keras.Variable) else v)
+    return gradient_of(g, v.value if isinstance(v, keras.Variable) else v)
+
+
+def rows(g: Any, v: Any) -> Any:
+    """Which rows a sparse gradient has; ``True`` where it has all."""
+    return is_there(g.indices, tuple(v.shape)) if isinstance(g, tf.IndexedSlices) else True
 
 
 def runner() -> Runner:

@@ -9,9 +9,9 @@ import torch
 
 from ...optimizer import Runner
 from ...schedules import Schedule
-from ..torch.parameters import dense
 from ..torch.runner import RUNNER as RUNNER
 from ..torch.runner import runner_of_a_step, view
+from ..torch.sparse import dense, is_there
 
 COUNT, NUMBER = "int64", "float64"  # the dtypes of counts and of hyperparameters
 
@@ -28,7 +28,12 @@ def read(v: Any) -> Any:
 
 def gradient(g: Any, v: Any) -> Any:
     """A gradient as it is computed with."""
-    return dense(g, name(v))
+    return dense(g.detach())
+
+
+def rows(g: Any, v: Any) -> Any:
+    """Which rows a sparse gradient has; ``True`` where it has all."""
+    return is_there(g) if g.layout is torch.sparse_coo else True
 
 
 def runner() -> Runner:

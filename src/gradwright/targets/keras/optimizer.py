@@ -14,8 +14,10 @@ from ...optimizer import (
     Entry,
     SlotError,
     SwappedError,
+    check_rows,
     check_shapes,
     check_step,
+    check_sums,
     checked_seed,
     compute,
 )
@@ -45,7 +47,7 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
     A hyperparameter is a number, a schedule, or a function that gives a number; numbers are
     variables in `hyperparams`, and ``lr`` is Keras' `learning_rate`. ``name`` and Keras' own
     settings (``clipnorm``, ``use_ema``, …) are keywords, too, where the rule has none of that name.
-    Sparse gradients are made dense, duplicates summed. A step that fails changes nothing.
+    What repeats in a sparse gradient is summed. A step that fails changes nothing.
     """
 
     rule: Rule[Any]
@@ -115,6 +117,7 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
     def _step(self, live: Sequence[int], now: Mapping[str, Any], gradients: Sequence[Any]) -> None:
         """Compute all new values, and only then assign them."""
         mine = [self._state.variables[k] for k in live]
+        rows = [self._rows(g, of.variable) for g, of in zip(gradients, mine, strict=True)]
         gradients = [on.gradient(g, of.variable) for g, of in zip(gradients, mine, strict=True)]
         if self.loss_scale_factor is not None:
             gradients = [g / self.loss_scale_factor for g in gradients]
@@ -123,11 +126,15 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
             return
         gradients, is_last, changes = self._accumulated(live, gradients)
         if is_last is not False:
-            new = self._changes(live, gradients, now)
+            new = self._changes(live, gradients, rows, now)
             changes += [(v, select(is_last, x, v)) for v, x in new]
         changes.append((self._iterations, on.read(self._iterations) + 1))
         for v, x in [(v, select(is_good, x, v)) for v, x in changes]:
             self.assign(v, x)
+
+    def _rows(self, g: Any, v: Any) -> Any:
+        """Which rows are updated; ``True`` for all."""
+        return on.rows(g, v) if self._state.preset.settings.sparse == "lazy" else True
 
     def _is_good(self, gradients: Sequence[Any]) -> Any:
         """Whether a step is not to be skipped."""
@@ -153,7 +160,11 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
         return [s / k for s in sums], is_last, rest
 
     def _changes(
-        self, live: Sequence[int], gradients: Sequence[Any], now: Mapping[str, Any]
+        self,
+        live: Sequence[int],
+        gradients: Sequence[Any],
+        rows: Sequence[Any],
+        now: Mapping[str, Any],
     ) -> Changes:
         """New values of everything that an update changes."""
         state, runner = self._state, on.runner()
@@ -174,12 +185,16 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
             moved = np.isin(np.arange(len(state.variables)), live).astype(on.COUNT)
             changes.append((state.updates, on.read(state.updates) + on.tensor(moved)))
         ws: dict[int, Any] = {}
-        for k, result in zip(live, results, strict=True):
+        for k, e, result, mine in zip(live, entries, results, rows, strict=True):
+            if mine is not True:
+                check_rows(e)
             of = state.variables[k]
             w, *rest = result.values
+            w = select(mine, w, of.variable)
             constraint = getattr(of.variable, "constraint", None)
             ws[k] = w if constraint is None else constraint(w)
-            changes += zip(of.slots.values(), rest, strict=False)
+            kept = zip(of.slots.values(), rest, strict=False)
+            changes += [(slot, select(mine, x, slot)) for slot, x in kept]
         averages = self._averages(ws)
         return [*changes, *averages, *((state.variables[k].variable, w) for k, w in ws.items())]
 
@@ -329,12 +344,13 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ship
 def _checked(preset: Rule[Any]) -> Rule[Any]:
     """The rule, if Keras can do all that its options say."""
     settings = preset.settings
-    able = replace(settings, engine="auto", sparse="dense")
+    able = replace(settings, engine="auto")
     if settings != able:
         raise GradwrightError(
             f"{preset.name}.keras with {settings}: not in this version for Keras",
-            "engine='auto', sparse='dense'",
+            "engine='auto'",
         )
+    check_sums(preset)
     return preset
 
 

@@ -9,16 +9,27 @@ import numpy as np
 import tensorflow as tf
 
 from ...equation import PerParam, Shared
-from ...errors import GradwrightError, SignatureError
+from ...errors import GradwrightError, SignatureError, StateError
 from ...op import is_eager
-from ...optimizer import Entry, SlotError, SwappedError, check_step, checked_seed, compute
+from ...optimizer import (
+    Entry,
+    SlotError,
+    SwappedError,
+    check_step,
+    check_sums,
+    checked_seed,
+    compute,
+    is_by_element,
+)
 from ...plan import Result
 from ...rule import Rule
+from . import sparse
 from .runner import RUNNER as RUNNER
 from .runner import Now, number, tensor
 from .variables import assign, first_value, name_of, operations, read, shape_only, with_gradients
 
 v1 = tf.compat.v1
+SUMMED = "gradients.sum"  # what holds it; no slot has such a name
 Live = Sequence[tuple[int, Any, Any]]  # position, gradient, variable
 
 
@@ -28,7 +39,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
     A hyperparameter is a number, a tensor, a variable, a function that gives one of these, or a
     schedule of the optimizer's own count of updates. A session that assigns to such a variable in
     the same run does so before or after the update, unless `tf.control_dependencies` says which.
-    Variables of one call are updated together. Sparse gradients are made dense, duplicates summed.
+    Variables of one call are updated together. What repeats in a sparse gradient is summed.
     """
 
     rule: Rule[Any]
@@ -49,8 +60,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         super().__init__(use_locking, name or self.rule.name)
         self._preset = self.rule.preset(keywords)
         self._seed = checked_seed(self._preset, self._preset.seed)
-        if self._preset.settings.accumulate > 1:
-            raise _not_yet("accumulate", "gradients that are means already")
+        _check_options(self._preset)
         self._seen: list[Any] = []
         self._recorded: dict[str, dict[str, Any]] = {}
         self._swapped: str | None = None
@@ -84,6 +94,8 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         ]
         if rule.has_clock:
             slots.append(("step", partial(tf.constant, 0, tf.int64)))
+        if rule.settings.accumulate > 1:
+            slots.append((SUMMED, partial(first_value, 0.0, v)))
         if rule.seed is not None:
             slots.append(("identity", partial(tf.constant, self._position(v), tf.int64)))
         return slots
@@ -92,7 +104,8 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         """What is kept once for all variables."""
         shared = {s: _shared_value(self._preset.initial(s)) for s in self._preset.shared_slots}
         seed = {} if self._seed is None else {"seed": np.int64(self._seed)}
-        return {"count": np.int64(0), **seed, **shared}
+        micro = {"micro": np.int64(0)} if self._preset.settings.accumulate > 1 else {}
+        return {"count": np.int64(0), **micro, **seed, **shared}
 
     def _common(self, v: Any, name: str) -> Any:
         """One of these, in the graph of a variable that is updated."""
@@ -121,7 +134,8 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         """
         pairs = list(grads_and_vars)
         self._check(now)
-        live = with_gradients(pairs)
+        live = with_gradients(pairs, self._preset.settings.sparse == "lazy")
+        self._check_sums(pairs)
         self._see([v for _, v in pairs])
         with tf.init_scope():
             self._create_slots([v for _, _, v in live])
@@ -147,18 +161,45 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
                 "tf.config.run_functions_eagerly(True)",
             )
 
+    def _check_sums(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Raise where a variable has a sum of gradients, and no gradient now."""
+        for g, v in pairs:
+            if g is None and self.get_slot(v, SUMMED) is not None:
+                raise StateError(
+                    f"no gradient of {name_of(v)}, of which earlier ones are accumulated",
+                    "a gradient for the same variables at every step, tf.zeros_like(v) say",
+                )
+
     def _guarded(self, live: Live, now: Mapping[str, Any], global_step: Any) -> Any:
         """The update, unless a gradient is not finite and such a step is to be skipped."""
-        update = partial(self._updated, live, now, global_step)
+        update = partial(self._accumulated, live, now, global_step)
         if not self._preset.settings.skip_nonfinite:
             return update()
-        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for _, g, _ in live])
+        gradients = [sparse.values(g) for _, g, _ in live]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        return _if(finite, update, lambda: None)
 
-        def updated() -> Any:
-            with tf.control_dependencies(operations([update()])):
-                return tf.constant(True)
+    def _accumulated(self, live: Live, now: Mapping[str, Any], global_step: Any) -> Any:
+        """One update from the mean of the last gradients, when there are enough of them."""
+        if (k := self._preset.settings.accumulate) == 1:
+            return self._updated(live, now, global_step)
+        micro = self._common(live[0][2], "micro")
+        holders = [self.get_slot(v, SUMMED) for _, _, v in live]
+        pairs = zip(holders, live, strict=True)
+        sums = [read(s) + tf.cast(g, s.dtype.base_dtype) for s, (_, g, _) in pairs]
 
-        return tf.group(tf.cond(finite, updated, lambda: tf.constant(False)))
+        def keep(values: Sequence[Any], count: Any) -> Any:
+            done = [assign(s, x) for s, x in zip(holders, values, strict=True)]
+            return tf.group(*operations([*done, assign(micro, count)]))
+
+        def enough() -> Any:
+            means = [(at, s / k, v) for s, (at, _, v) in zip(sums, live, strict=True)]
+            with tf.control_dependencies(operations([self._updated(means, now, global_step)])):
+                return keep([tf.zeros_like(s) for s in sums], tf.constant(0, tf.int64))
+
+        count = read(micro) + 1
+        with tf.control_dependencies([*sums, count]):
+            return _if(tf.equal(count, k), enough, lambda: keep(sums, count))
 
     def _updated(self, live: Live, now: Mapping[str, Any], global_step: Any) -> Any:
         """Compute all new values, and only then assign them."""
@@ -166,12 +207,17 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         seed = None if self._seed is None else number(read(common("seed")))
         shared = {s: number(read(common(s))) for s in self._preset.shared_slots}
         numbers = Now(read(common("count")))
+        known = 0, seed, shared, RUNNER
         entries = [self._entry(k, g, v, now, numbers) for k, g, v in live]
-        results, new_shared = compute(entries, 0, seed, shared, RUNNER)
+        pairs = zip(entries, live, strict=True)
+        of_rows = [self._is_of_rows(e, v, known) for e, (_, _, v) in pairs]
+        entries = [self._computed(*x) for x in zip(entries, live, of_rows, strict=True)]
+        results, new_shared = compute(entries, *known)
         self._record(entries, results)
         fresh = {s: tensor(x) for s, x in new_shared.items()}
         with tf.control_dependencies([*(x for r in results for x in r.values), *fresh.values()]):
-            done = [op for e, r in zip(live, results, strict=True) for op in self._commit(e[2], r)]
+            changes = zip(entries, results, live, of_rows, strict=True)
+            done = [op for change in changes for op in self._commit(*change)]
             done += [assign(common(s), x) for s, x in fresh.items()]
             done.append(v1.assign_add(common("count"), 1))
         with tf.control_dependencies(operations(done)):
@@ -196,11 +242,29 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
             return 0
         return int(slot) if is_eager() else read(slot)
 
-    def _commit(self, v: Any, result: Result) -> list[Any]:
+    def _is_of_rows(self, e: Entry, v: Any, known: Any) -> bool:
+        """Whether only the rows of a sparse gradient are read and written."""
+        is_sparse = isinstance(e.g, tf.IndexedSlices)
+        # the gradient is as large as w
+        return is_sparse and is_by_element(e._replace(g=e.w), *known) and v.constraint is None
+
+    def _computed(self, e: Entry, live: Any, of_rows: bool) -> Entry:
+        """What is computed for one variable: all of it, or rows."""
+        g, v = live[1:]
+        if not of_rows:
+            return e._replace(g=sparse.dense(g, v))
+        return sparse.rows_of(e, g, [v, *(self.get_slot(v, s) for s in e.rule.own_slots)])
+
+    def _commit(self, e: Entry, result: Result, live: Any, of_rows: bool) -> list[Any]:
+        """Assign the new values of one variable."""
+        g, v = live[1:]
+        if isinstance(g, tf.IndexedSlices) and not of_rows:
+            result = sparse.only_rows(e, result, g.indices)
+        write = partial(sparse.write_rows, rows=g.indices) if of_rows else assign
         w, *rest = result.values
-        done = [assign(v, w if v.constraint is None else v.constraint(w))]
-        for slot, value in zip(self._rule_of(v).own_slots, rest, strict=False):
-            done.append(assign(self.get_slot(v, slot), value))
+        done = [write(v, new=w if v.constraint is None else v.constraint(w))]
+        for slot, new in zip(e.rule.own_slots, rest, strict=False):
+            done.append(write(self.get_slot(v, slot), new=new))
         if (steps := self.get_slot(v, "step")) is not None:
             done.append(v1.assign_add(steps, 1))
         return done
@@ -255,6 +319,27 @@ def bind(rule: Rule[Any]) -> type[Optimizer]:
 
 def _shared_value(value: Any) -> Any:
     return np.float64(value.initial if isinstance(value, Shared) else value)
+
+
+def _if(condition: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    """One of two operations, chosen when the graph runs."""
+
+    def ran(done: Callable[[], Any]) -> Any:
+        with tf.control_dependencies(operations([done()])):
+            return tf.constant(True)
+
+    return tf.group(tf.cond(condition, partial(ran, then), partial(ran, other)))
+
+
+def _check_options(rule: Rule[Any]) -> None:
+    """Raise unless TensorFlow does all that the options say."""
+    settings = rule.settings
+    if settings.engine != "auto":
+        raise GradwrightError(
+            f"engine={settings.engine!r} for TensorFlow, which has its own compiler",
+            'engine="auto"',
+        )
+    check_sums(rule)
 
 
 def _not_yet(what: str, instead: str) -> GradwrightError:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ...equation import initial
 from ...errors import GradwrightError, StateError
 from ...op import Op
+from . import sparse
 
 v1 = tf.compat.v1
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -27,10 +28,10 @@ def read(v: Any) -> Any:
     return v.read_value() if is_resource(v) else tf.raw_ops.DeepCopy(x=v)
 
 
-def assign(v: Any, value: Any) -> Any:
+def assign(v: Any, new: Any) -> Any:
     if not is_resource(v):
-        return v1.assign(v, value).op
-    return v.assign(value, read_value=False)
+        return v1.assign(v, new).op
+    return v.assign(new, read_value=False)
 
 
 def shape_only(v: Any) -> Any:
@@ -44,9 +45,15 @@ def operations(done: Iterable[Any]) -> list[Any]:
 
 
 # --- gradients -----------------------------------------------------------------------------------
-def with_gradients(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
-    """The position, the dense gradient and the variable of each pair that has a gradient."""
-    live = [(k, dense(g, _checked(v)), v) for k, (g, v) in enumerate(pairs) if g is not None]
+def with_gradients(
+    pairs: Sequence[tuple[Any, Any]], lazy: bool = False
+) -> list[tuple[int, Any, Any]]:
+    """The position, the gradient and the variable of each pair that has a gradient.
+
+    A sparse gradient is made dense, unless it is `lazy`: then its rows that repeat are summed.
+    """
+    there = [(k, g, _checked(v)) for k, (g, v) in enumerate(pairs) if g is not None]
+    live = [(k, gradient(g, v, lazy), v) for k, g, v in there]
     if not live:
         raise StateError(
             f"no gradients for any of {[name_of(v) for _, v in pairs]}",
@@ -69,17 +76,23 @@ def _checked(v: Any) -> Any:
     return v
 
 
-def dense(g: Any, v: Any) -> Any:
-    """A gradient as a tensor like its variable; rows of a sparse one that repeat are summed."""
-    if isinstance(g, tf.IndexedSlices):
-        g = tf.math.unsorted_segment_sum(g.values, g.indices, v.shape[0])
-    g = tf.convert_to_tensor(g)
-    if not g.shape.is_compatible_with(v.shape) or not g.dtype.is_floating:
+def gradient(g: Any, v: Any, lazy: bool = False) -> Any:
+    """A gradient that fits its variable; a sparse one has every row once, or is made dense."""
+    if lazy and isinstance(g, tf.IndexedSlices):
+        _check_fits(g, [v.shape[0], *g.values.shape[1:]], v)
+        return sparse.summed(g)
+    g = sparse.dense(g, v)
+    _check_fits(g, g.shape, v)
+    return g if g.shape.is_fully_defined() else tf.ensure_shape(g, v.shape)
+
+
+def _check_fits(g: Any, shape: Any, v: Any) -> None:
+    if not v.shape.is_compatible_with(shape) or not g.dtype.is_floating:
         raise StateError(
-            f"the gradient of {name_of(v)} is {g.dtype.name}{g.shape}, the variable {v.shape}",
+            f"the gradient of {name_of(v)} is {g.dtype.name}{tf.TensorShape(shape)}, the variable "
+            f"{v.shape}",
             "the gradient of this variable, or None",
         )
-    return g if g.shape.is_fully_defined() else tf.ensure_shape(g, v.shape)
 
 
 # --- slots ---------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from ...optimizer import (
     check_shapes,
     check_step,
     compute,
+    is_by_element,
     prepare,
-    summed,
 )
 from ...plan import Result
 from ...rule import Rule
-from . import fused
+from . import fused, sparse
 from .checkpoint import MARKS, STEP, SUMMED, Saved, check_rules, check_slots, restored
 from .collection import Collection, Parameter
 from .parameters import gradient
@@ -80,11 +80,13 @@ class Optimizer(Collection):
         if not now and self._repeated():
             return
         parameters = list(self._parameters())
-        gradients = [gradient(p.w, p.name) for p in parameters]
+        gradients = [gradient(p.w) for p in parameters]
+        if settings.sparse == "dense":
+            gradients = [None if g is None else sparse.dense(g) for g in gradients]
         if settings.skip_nonfinite and not _all_finite(gradients):
             return
         if settings.accumulate > 1:
-            sums = summed([self._state(p).get(SUMMED) for p in parameters], gradients)
+            sums = sparse.summed([self._state(p).get(SUMMED) for p in parameters], gradients)
             if self._micro + 1 < settings.accumulate:
                 self._keep(parameters, sums)
                 return
@@ -119,13 +121,21 @@ class Optimizer(Collection):
             if g is not None
         ]
         entries = [_entry(x, self._now(x.parameter, values)) for x in live]
+        rows = {k: self._lazy(e) for k, e in enumerate(entries) if e.g.layout is not torch.strided}
+        entries = [rows[k].entry if k in rows else e for k, e in enumerate(entries)]
         update, shared = self._ready(entries)
-        self._commit(live, update)
+        self._commit(live, update, rows)
         self._shared = {slot: float(value) for slot, value in shared.items()}
         self.steps += 1
-        if self.steps > 1 and not now and not is_eager():  # a single step needs no preparation
+        # a single step needs no preparation; of rows there are others each time
+        if self.steps > 1 and not now and not is_eager() and not rows:
             mine = [x.parameter for x in live]
             self._again = fused.after(update, parameters, mine, self.state, self.param_groups)
+
+    def _lazy(self, e: Entry) -> sparse.Lazy:
+        return sparse.lazy(
+            e, lambda e: is_by_element(e, self.steps, self._seed, self._shared, RUNNER)
+        )
 
     def _ready(self, entries: Sequence[Entry]) -> Any:
         """The step, computed as far as it can fail, and the new shared slots."""
@@ -169,14 +179,20 @@ class Optimizer(Collection):
             return {slot: state[slot] for slot in p.group.rule.own_slots}
         return {slot: _start(value, p.w.detach()) for slot, value in p.group.starts().items()}
 
-    def _commit(self, live: Sequence[Live], update: fused.Update) -> None:
+    def _commit(
+        self, live: Sequence[Live], update: fused.Update, rows: Mapping[int, sparse.Lazy]
+    ) -> None:
         """Write what was computed: nothing here can fail."""
         self._recorded = {}
         increment_version([live[k].parameter.w for k in update.places])
         records = update.run()
         for k, (p, _, slots, steps) in enumerate(live):
+            held = list(slots.values())
             if k in update.results:
-                records[k] = _write_result(update.results[k], p.w, slots)
+                w, kept = (rows[k].entry.w, rows[k].entry.slots) if k in rows else (p.w, held)
+                records[k] = _write_result(update.results[k], w, kept)
+            if k in rows:
+                rows[k].write(p.w, held)
             self.state[p.w].update({**slots, STEP: steps + 1})
             for name, value in records[k].items():
                 self._recorded.setdefault(name, {})[p.position] = _as_tensor(value, p.w)
@@ -339,11 +355,11 @@ def _as_tensor(value: Any, w: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(value, device=w.device)
 
 
-def _write_result(result: Result, w: Tensor, slots: Mapping[str, Tensor]) -> Mapping[str, Any]:
+def _write_result(result: Result, w: Tensor, slots: Sequence[Tensor]) -> Mapping[str, Any]:
     """Write new values; what was recorded."""
     new, *rest = (_as_tensor(x, w) for x in result.values)
     w.copy_(new)
-    for slot, value in zip(slots.values(), rest, strict=False):
+    for slot, value in zip(slots, rest, strict=False):
         slot.copy_(value)
     return dict(zip(result.records, rest[len(slots) :], strict=True))
 
@@ -355,7 +371,7 @@ def _write(parameters: Sequence[Parameter], values: Sequence[Tensor]) -> None:
 
 
 def _all_finite(gradients: Sequence[Tensor | None]) -> bool:
-    return all(bool(torch.isfinite(g).all()) for g in gradients if g is not None)
+    return all(bool(torch.isfinite(sparse.values(g)).all()) for g in gradients if g is not None)
 
 
 def bind(rule: Rule[Any]) -> type[Optimizer]:

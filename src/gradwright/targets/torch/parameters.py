@@ -103,16 +103,6 @@ def by_rule(rule: Rule[Any], names: Sequence[str] | None, count: int) -> list[Ru
     return list(found.values()) or [RulesMembers(rule, [])]
 
 
-def gradient(w: Tensor, name: str) -> Tensor | None:
-    """The gradient of a parameter, if it has one."""
-    return None if w.grad is None else dense(w.grad, name)
-
-
-def dense(g: Tensor, name: str) -> Tensor:
-    """A gradient, apart from autograd, if it is dense."""
-    if g.layout is not torch.strided:
-        raise StateError(
-            f"the gradient of {name} has the layout {g.layout}: not in this version",
-            "a dense gradient, sparse=False in torch.nn.Embedding",
-        )
-    return g.detach()
+def gradient(w: Tensor) -> Tensor | None:
+    """The gradient of a parameter, if it has one, apart from autograd."""
+    return None if w.grad is None else w.grad.detach()
