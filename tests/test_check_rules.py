@@ -169,6 +169,69 @@ def test_a_fault_is_seen_and_named(name):
     assert text in found[kind], found
 
 
+# --- faults that a run with one list of parameters does not show -------------------------------
+class IgnoresGroups(Wrapped):
+    def __init__(self, params, **keywords):
+        if isinstance(params[0], dict):
+            params = [{"params": group["params"]} for group in params]
+        super().__init__(params, **keywords)
+
+
+class Retraces(Wrapped):
+    """Makes its optimizer anew when a number changes."""
+
+    def __init__(self, params, **keywords):
+        super().__init__(params, **keywords)
+        self.param_groups = self.inner.param_groups
+
+    def step(self, grads):
+        adam.__wrapped__(np.ones(1), np.ones(1))
+        self.inner.step(grads)
+
+
+class TwiceMoved(Wrapped):
+    """Takes a parameter that is given twice, and moves it twice."""
+
+    def __init__(self, params, **keywords):
+        self.each = [adam.numpy([p], **keywords) for p in params]
+
+    def step(self, grads):
+        for optimizer, g in zip(self.each, grads, strict=True):
+            optimizer.step([g])
+
+
+class Repeats(Wrapped):
+    """Draws with one seed at each step."""
+
+    rule = noisy
+
+    def __init__(self, params, **keywords):
+        self.params, self.keywords = params, keywords
+
+    def step(self, grads):
+        noisy.numpy(self.params, **self.keywords).step(grads)
+
+
+CELLS = {
+    "groups": (adam, IgnoresGroups, "groups"),
+    "numbers change": (adam, Retraces, "error"),
+    "tied": (adam, TwiceMoved, "groups"),
+}
+
+
+@pytest.mark.parametrize("check", CELLS)
+def test_a_fault_of_lists_is_seen_in_its_cell(check):
+    rule, optimizer, kind = CELLS[check]
+    cell = main.report(rule, (), {"optimizer": optimizer}, ["numpy"], "quick", 0).cell(
+        check, "numpy"
+    )
+    assert cell.status == "fault" and cell.diagnosis.kind == kind, cell
+
+
+def test_noise_that_repeats_itself():
+    assert not main.report(noisy, (), {"optimizer": Repeats}, ["numpy"], "quick", 0)
+
+
 @pytest.mark.parametrize("rule", [adam, noisy, ring, decayed], ids=lambda rule: rule.name)
 def test_the_rules_themselves_are_right(rule):
     assert gw.check(rule, frameworks=["numpy"])

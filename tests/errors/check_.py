@@ -40,7 +40,7 @@ CASES = [
     case(lambda: gw.check(op(plain), V, effort="more"), "effort='more'", "quick, normal, thorough"),
     case(lambda: gw.check(op(plain), V, frameworks=["cobol"]), "no framework 'cobol'", "one of nu"),
     case(lambda: gw.check(gw.rules.sgd, V), "gw.check(sgd, …) with examples", "keywords of the ru"),
-    case(lambda: gw.check(gw.rules.sgd, frameworks=["jax"]), "gw.check(sgd) in jax: its optimizer"),
+    case(lambda: gw.check(gw.rules.sgd, frameworks=["cobol"]), "gw.check(sgd) in cobol: its opti"),
     case(lambda: gw.check_gradient(plain, V), "gw.check_gradient(plain, …, framework=None)",
          "framework= one of torch, tensorflow, jax; gw.check for an op"),
     case(lambda: gw.check_gradient(plain, "a", framework="torch"), "an example is str", "arrays"),

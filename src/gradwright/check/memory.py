@@ -170,15 +170,15 @@ def noise(trial: Trial) -> Verdict:
         wanted = [float(np.std(w - b)) for w, b in zip(reference.ws, old, strict=True)]
     if not all(wanted):
         return Verdict("skipped")
-    # of n draws the deviation is known to 1/√(2n), a correlation to 1/√n: six times as much is none
-    n = arrays[0].size
-    if any(abs(float(np.std(x)) / want - 1) > 6 / np.sqrt(2 * n) + 6 / np.sqrt(n)
-           for x, want in zip(moved, [*wanted, *wanted], strict=True)):  # fmt: skip
+    # of n draws a deviation is known to 1/√(2n), a correlation to 1/√n, two deviations to 1/√n
+    allowed = 6 / np.sqrt(arrays[0].size)
+    spreads = zip(moved, [*wanted, *wanted], strict=True)
+    if any(abs(float(np.std(x)) / want - 1) > allowed for x, want in spreads):
         text = f"its standard deviation is {float(np.std(moved[0])):.4g}, not {wanted[0]:.4g}"
         return plain_fault("noise", f"the noise is another: {text}")
     pairs = [(a, b) for k, a in enumerate(moved) for b in moved[:k]]
     pairs += [(x[1:], x[:-1]) for x in moved]
-    if any(abs(float(np.corrcoef(a, b)[0, 1])) > 6 / np.sqrt(n) for a, b in pairs):
+    if any(abs(float(np.corrcoef(a, b)[0, 1])) > allowed for a, b in pairs):
         return plain_fault("same noise", "draws of two steps, parameters or elements go together")
     return OK
 
@@ -210,3 +210,4 @@ MORE = {
     "threads": threads,
     "noise": noise,
 }
+BY_EQUATION = ("nonfinite gradients", "noise")
