@@ -234,7 +234,7 @@ def test_demo_without_matplotlib_trains_and_says_so(monkeypatch):
     ("arguments", "text"),
     [
         (("--rule", "adm"), "no rule 'adm'; did you mean adam?"),
-        (("--rule", "zzz"), "no rule 'zzz'; one of adam"),
+        (("--rule", "zzz"), "no rule 'zzz'; one of adagrad, adam,"),
         (("--rule", "sgd(0.5)"), "sgd(0.5): a rule is written sgd, or sgd(lr=0.5)"),
         (("--rule", "sgd(lr="), "a rule is written sgd, or sgd(lr=0.5)"),
         (("--rule", "sgd(mu=1)"), "sgd has no keyword mu"),

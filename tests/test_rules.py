@@ -48,6 +48,11 @@ def rmsprop(w, g, s, t, k):
     return w - 0.01 * g / (np.sqrt(s["v"]) + 1e-8)
 
 
+def adagrad(w, g, s, t, k):
+    s["s"] = s["s"] + g * g
+    return w - 0.01 * g / (np.sqrt(s["s"]) + 1e-10)
+
+
 def adam(w, g, s, t, k, decay=0.0):
     s["m"] = 0.9 * s["m"] + 0.1 * g
     s["v"] = 0.999 * s["v"] + 0.001 * g * g
@@ -109,6 +114,7 @@ EQUATIONS = {
     "momentum": (momentum, rules.momentum),
     "nesterov": (nesterov, rules.nesterov),
     "rmsprop": (rmsprop, rules.rmsprop),
+    "adagrad": (adagrad, rules.adagrad),
     "adam": (adam, rules.adam),
     "adamw": (adamw, rules.adamw(weight_decay=0.1)),
     "lion": (lion, rules.lion(weight_decay=0.1)),
