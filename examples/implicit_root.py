@@ -37,7 +37,7 @@ if __name__ == "__main__":
     a, b = np.array([1.0, 2.0, 3.0]), np.array([10.0, 3.0, 4.0])
     x = root(a, b)
     print("x      ", x, " F =", np.abs(F(x, a, b)).max())
-    total = lambda a, b: np.sum(root(a, b))  # noqa: E731
+    total = lambda a, b: np.sum(root(a, b))
     print("∂x/∂b  ", gw.grad(total, 1)(a, b))
     print("∂²x/∂b²", gw.grad(lambda a, b: np.sum(gw.grad(total, 1)(a, b)), 1)(a, b))
 

@@ -43,5 +43,5 @@ if __name__ == "__main__":
         w = w - 0.1 * step(w, x, x @ wanted)
     print("whole weights that were learned by gradients:", ste_round(w))
 
-    loss = lambda z: np.sum(reverse(z, strength=2.0) ** 2)  # noqa: E731
+    loss = lambda z: np.sum(reverse(z, strength=2.0) ** 2)
     print("d/dz Σ z² behind a reversal:", gw.grad(loss)(np.array([1.0, 3.0])))

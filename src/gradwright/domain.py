@@ -82,8 +82,8 @@ def parse(text: str, names: Collection[str]) -> Domain:
         raise SignatureError(f"domain={text!r}", 'an interval such as "[0, bound)" or "(-1, 1]"')
     left, low, high, right = found.groups()
     bounds = _bound(low, names), _bound(high, names)
-    # mypy does not narrow a tuple through all().
-    if all(isinstance(b, float) for b in bounds) and not bounds[0] < bounds[1]:  # type: ignore[operator]
+    numbers = [b for b in bounds if isinstance(b, float)]
+    if len(numbers) == 2 and not numbers[0] < numbers[1]:
         raise SignatureError(
             f"domain={text!r} has nothing between its bounds", "[low, high), low < high"
         )

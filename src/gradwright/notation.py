@@ -1,6 +1,5 @@
 """How formulas are written: for a terminal, and in LaTeX."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -70,8 +69,8 @@ _GREEK = ("alpha beta gamma delta eps epsilon eta theta lambda mu nu rho sigma t
 
 def _latex_name(name: str) -> str:
     """``b1`` as b_1, ``mu`` as a Greek letter, ``weight_decay`` upright."""
-    # The pattern matches every string.
-    letters, digits = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]
+    letters = name.rstrip("0123456789")
+    digits = name[len(letters) :]
     letters = {"ε": r"\varepsilon", "eps": r"\epsilon"}.get(letters, letters)
     if letters in _GREEK:
         letters = f"\\{letters}"

@@ -249,6 +249,13 @@ def check_rows(e: Entry) -> None:
             )
 
 
+def only_rows(e: Entry, result: Result, there: Any, where: Callable[..., Any]) -> Result:
+    """A result in which the rows that are not `there` are as they were."""
+    olds = (e.w, *e.slots)
+    new = [where(there, x, old) for x, old in zip(result.values, olds, strict=False)]
+    return result._replace(values=(*new, *result.values[len(olds) :]))
+
+
 def check_sums(rule: Rule[Any]) -> None:
     """Raise where rows are to be left alone, and gradients are added up as dense arrays."""
     k = rule.settings.accumulate

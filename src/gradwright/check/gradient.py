@@ -15,7 +15,7 @@ from ..errors import SignatureError
 from . import frameworks, ops
 from .differences import Array
 from .frameworks import Mode
-from .look import watching
+from .progress import watching
 from .report import Report
 from .subject import Arrays, Flat, Subject
 

@@ -14,8 +14,8 @@ from ..rule import Rule
 from ..rules import sgd
 from . import frameworks, ops
 from .diagnose import CURES
-from .look import watching
 from .machines import MACHINES
+from .progress import watching
 from .report import Cell, Diagnosis, Report
 from .subject import as_arrays, of_op
 

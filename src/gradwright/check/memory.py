@@ -29,8 +29,8 @@ def tied(trial: Trial) -> Verdict:
     try:
         twice.optimizer = trial.make([*params, *params], **trial.keywords)
         twice.step(gradients if trial.framework == "torch" else gradients * 2)
-    except Exception:  # whichever error it is, it is one
-        return OK
+    except Exception as error:  # whichever it is, it is shown
+        return Verdict("refused", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
     if np.array_equal(once.weights()[0], twice.weights()[0]):
         return OK
     return plain_fault("groups", "a parameter that is given twice is moved twice")
@@ -55,10 +55,8 @@ def nonfinite(trial: Trial) -> Verdict:
 
 def groups(trial: Trial) -> Verdict:
     """Groups with numbers of their own are optimizers with these numbers, bit for bit."""
-    from .rules import _looks_at_all
-
-    name = next((k for k, v in trial.rule.hyperparams.items() if isinstance(v, float) and v), None)
-    is_alone = trial.rule.seed is not None or _looks_at_all(trial.rule)
+    name = trial.number
+    is_alone = trial.rule.seed is not None or trial.sums_over_all
     if trial.framework not in LISTS or name is None or is_alone:
         return Verdict("skipped")
     other = {name: trial.keywords.get(name, trial.rule.hyperparams[name]) / 2}
@@ -113,7 +111,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 def changes(trial: Trial) -> Verdict:
     """Numbers that change from step to step are used, and nothing is traced anew for them."""
-    name = next((k for k, v in trial.rule.hyperparams.items() if isinstance(v, float) and v), None)
+    name = trial.number
     if trial.framework not in LISTS or name is None:
         return Verdict("skipped")
     machine = trial.machine()

@@ -161,9 +161,7 @@ class Report:
         return "in every mode" if modes == self.modes and len(modes) > 1 else ", ".join(modes)
 
     def __rich__(self) -> Any:
-        from . import look
-
-        return look.table(self)
+        return _table(self)
 
     def failure(self) -> CheckFailure | None:
         """The error that says what is wrong, if anything is."""
@@ -177,6 +175,32 @@ class Report:
         failure = CheckFailure(what, d.instead, self.where)
         failure.report = self
         return failure
+
+
+def _table(report: Report) -> Any:
+    """One row for each check, one column for each mode; below it what the cells have to say."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
+    shown.add_column("check")
+    for mode in report.modes:
+        shown.add_column(mode, justify="center")
+    for check in report.checks:
+        cells = [report.cell(check, mode) for mode in report.modes]
+        marks = [Text(MARKS[c.status], STYLES[c.status]) if c else Text("") for c in cells]
+        shown.add_row(check, *marks)
+    title = Text(report.title, "bold green" if report else "bold red")
+    notes = [Text(note, STYLES[_status(note)]) for note in report.notes()]
+    used = dict.fromkeys(c.status for c in report.cells)
+    key = Text("  ".join(f"{MARKS[s]} {WORDS[s]}" for s in MARKS if s in used), "dim")
+    return Group(title, shown, *notes, key)
+
+
+def _status(note: str) -> str:
+    return next(status for status, mark in MARKS.items() if note.startswith(mark))
 
 
 _WORST = ("fault", "kink", "ok", "refused", "skipped")

@@ -13,6 +13,7 @@ from .derivatives import reverse
 from .diagnose import Compared, cure, diagnose
 from .differences import Array
 from .frameworks import Mode, Seen
+from .guard import guarded
 from .measure import HALF, drawn, measure
 from .report import Diagnosis
 from .subject import Arrays, Subject
@@ -130,8 +131,6 @@ def shapes(case: Case) -> Verdict:
 
 
 def _at_shape(case: Case, subject: Subject) -> Verdict:
-    from .ops import guarded
-
     there = Case(case.mode, case.base, measure(subject, case.seed), case.seed)
     there.mode = _once(there)
     verdict = guarded(values, there)

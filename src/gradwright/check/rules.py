@@ -7,7 +7,6 @@ import numpy as np
 
 from ..equation import Given, Required
 from ..errors import GradwrightError, SignatureError
-from ..graph import Graph
 from ..own import _mixing
 from ..rule import Rule
 from .case import OK, Verdict, fault, plain_fault
@@ -239,7 +238,7 @@ def _lost(slots: Sequence[Mapping[str, Any]]) -> str:
 
 def separate(trial: Trial) -> Verdict:
     """One optimizer of all parameters is an optimizer for each of them, bit for bit."""
-    if trial.rule.seed is not None or _looks_at_all(trial.rule):
+    if trial.rule.seed is not None or trial.sums_over_all:
         return Verdict("skipped")
     together, starts = trial.machine(), trial.weights
     alone = [trial.machine([w]) for w in starts]
@@ -253,19 +252,9 @@ def separate(trial: Trial) -> Verdict:
     return plain_fault("groups", "parameters together are not what they are one by one")
 
 
-def _looks_at_all(rule: Rule[Any]) -> bool:
-    if rule.shared_slots:
-        return True
-    return any(node.prim == "global_sum" for node in _graph(rule).nodes)
-
-
-def _graph(rule: Rule[Any]) -> Graph:
-    return rule.assign("0").example_plan(2).graph
-
-
 def missing(trial: Trial) -> Verdict:
     """A parameter without a gradient is left alone, and so are its slots and its clock."""
-    if _looks_at_all(trial.rule):
+    if trial.sums_over_all:
         return Verdict("skipped")
     machine, plain = trial.machine(), trial.machine()
     first, second = trial.gradients(2)
@@ -316,8 +305,8 @@ def sizes(trial: Trial) -> Verdict:
     found = machine.weights()
     if [w.shape for w in found] != [a.shape for a in arrays]:
         return plain_fault("strides", "a step changes the shape of a parameter")
-    alike = trial.rule.seed is None and not _looks_at_all(trial.rule)  # noise is by position
-    alike = alike and _mixing(_graph(trial.rule)) is None
+    alike = trial.rule.seed is None and not trial.sums_over_all  # noise is by position
+    alike = alike and _mixing(trial.graph) is None
     # a library may round a vector of elements otherwise than one by one
     if alike and not np.allclose(found[0], found[1].T, rtol=UPDATE_ROUNDING, atol=UPDATE_ROUNDING):
         return plain_fault("strides", "a parameter with strides of its own is moved elsewhere")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..equation import Shared, initial
 from ..errors import GradwrightError
+from ..graph import Graph
 from ..op import eager
 from ..optimizer import Entry, compute
 from ..rule import Rule
@@ -111,6 +112,22 @@ class Trial:
         """A new optimizer, with other keywords where they are given."""
         started = self.weights if arrays is None else arrays
         return MACHINES[self.framework](self.make, started, {**self.keywords, **(other or {})})
+
+    @property
+    def graph(self) -> Graph:
+        """The rule, traced for a matrix."""
+        return self.rule.assign("0").example_plan(2).graph
+
+    @property
+    def sums_over_all(self) -> bool:
+        """Whether a parameter's update depends on other parameters."""
+        return bool(self.rule.shared_slots) or any(n.prim == "global_sum" for n in self.graph.nodes)
+
+    @property
+    def number(self) -> str | None:
+        """A hyperparameter that is a number, and not 0."""
+        found = self.rule.hyperparams.items()
+        return next((name for name, x in found if isinstance(x, float) and x), None)
 
     @property
     def steps(self) -> int:

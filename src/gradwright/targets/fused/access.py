@@ -1,8 +1,8 @@
 """Vectors from memory and back: contiguous, or with a distance between elements."""
 
+from ...precision import LOW
 from .frame import Column
 from .ir import LANE, LANES, Builder, Lanes, vector
-from .low import LOW
 
 
 def load(b: Builder, k: int, column: Column, dtype: str, u: int) -> Lanes:

@@ -1,9 +1,9 @@
 """What a kernel can compute: elementwise equations, and sums over all that they give."""
 
 from ...graph import Graph, Node
+from ...precision import LOW
 from .functions import FUNCTIONS, ON_BOOLEANS, ON_INTEGERS, POLYNOMIALS
 from .ir import LANE
-from .low import LOW
 
 NUMBERS = {"int": "int64", "float": "float64"}
 _NOT_ROUNDED = ("nextafter", "deg2rad", "radians", "rad2deg", "degrees")  # as float16 is, by NumPy

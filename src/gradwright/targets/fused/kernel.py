@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...graph import Graph, Node
+from ...precision import LOW
 from . import access, low, phases
 from .bounds import bounds
 from .frame import ROW, UNROLL, Column, Phase, Sum, assembled, frame
@@ -21,8 +22,8 @@ _START = {"max": -float("inf"), "min": float("inf")}
 _BITS = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
 
 
-# dtypes as they lie in memory
 def stored(dtype: str) -> str:
+    """A dtype as it lies in memory."""
     return _BITS.get(dtype) or NUMBERS.get(dtype, dtype)
 
 
@@ -113,14 +114,14 @@ class _Kernel:
     def value(self, n: Node, xs: Sequence[Lanes]) -> Lanes:
         if is_same(self.graph, n) or (n.prim == "astype" and xs[0].dtype == n.dtype):
             return xs[0]
-        wide = [low.widened(x) if x.dtype in low.LOW else x for x in xs]
-        if n.dtype in low.LOW:
+        wide = [low.widened(x) if x.dtype in LOW else x for x in xs]
+        if n.dtype in LOW:
             return low.narrowed(self._computed(n, wide), n.dtype)
         return self._computed(n, wide)
 
     def _computed(self, n: Node, xs: Sequence[Lanes]) -> Lanes:
         if n.prim == "astype":
-            dtype = "float32" if n.dtype in low.LOW else NUMBERS.get(n.dtype, n.dtype)
+            dtype = "float32" if n.dtype in LOW else NUMBERS.get(n.dtype, n.dtype)
             return self._signed(n.args[0], xs[0]).to(dtype)
         if n.prim == "log" and self._is_normal(n.args[0]):
             return logarithm.log_of_normal(xs[0])
@@ -148,7 +149,7 @@ class _Kernel:
             if i in env or n.prim == "input":
                 continue
             b.comment = _short(self.graph.lines.get(i, ""))
-            if n.prim == "const" and n.dtype in low.LOW:
+            if n.prim == "const" and n.dtype in LOW:
                 env[i] = low.narrowed(b.splat(n["value"], "float32"), n.dtype)
             elif n.prim == "const":
                 env[i] = b.splat(n["value"], NUMBERS.get(n.dtype, n.dtype))

@@ -5,10 +5,7 @@ same bits on every machine, subnormal numbers are kept, and nothing of the C lib
 F. Giesen: Float to half done quickly, 2012, has the cases of float16.
 """
 
-from ...precision import LOW
 from .ir import Lanes, select
-
-__all__ = ["LOW", "narrowed", "widened"]
 
 _SIGN, _HIDDEN = 2**31, 23  # of float32: its sign's bit, the bits of its mantissa
 _INFINITE = 0x7F800000

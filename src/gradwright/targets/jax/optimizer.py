@@ -13,7 +13,16 @@ from ... import targets
 from ...equation import Given, Required, Shared
 from ...errors import GradwrightError, SignatureError, StateError
 from ...op import is_eager
-from ...optimizer import Entry, check_rows, check_step, check_sums, checked_seed, compute, resolved
+from ...optimizer import (
+    Entry,
+    check_rows,
+    check_step,
+    check_sums,
+    checked_seed,
+    compute,
+    only_rows,
+    resolved,
+)
 from ...plan import Result
 from ...rule import Rule
 from .hyperparameters import Hyperparameters, Parameter, parameters_of
@@ -203,9 +212,7 @@ def _of_rows(e: Entry, result: Result, known: Known, k: int) -> Result:
     if rows is True:
         return result
     check_rows(e)
-    olds = (e.w, *e.slots)
-    new = [jnp.where(rows, x, old) for x, old in zip(result.values, olds, strict=False)]
-    return result._replace(values=(*new, *result.values[len(olds) :]))
+    return only_rows(e, result, rows, jnp.where)
 
 
 def _with_ones(values: Mapping[str, Any]) -> dict[str, Any]:

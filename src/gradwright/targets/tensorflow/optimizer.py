@@ -20,6 +20,7 @@ from ...optimizer import (
     checked_seed,
     compute,
     is_by_element,
+    only_rows,
 )
 from ...plan import Result
 from ...rule import Rule
@@ -259,7 +260,7 @@ class Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFl
         """Assign the new values of one variable."""
         g, v = live[1:]
         if isinstance(g, tf.IndexedSlices) and not of_rows:
-            result = sparse.only_rows(e, result, g.indices)
+            result = only_rows(e, result, sparse.is_there(g.indices, e.w.shape), tf.where)
         write = partial(sparse.write_rows, rows=g.indices) if of_rows else assign
         w, *rest = result.values
         done = [write(v, new=w if v.constraint is None else v.constraint(w))]

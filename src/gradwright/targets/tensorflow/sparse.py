@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from ...optimizer import Entry
-from ...plan import Result
 
 v1 = tf.compat.v1
 
@@ -51,10 +50,3 @@ def is_there(rows: Any, shape: Any) -> Any:
     """Which rows of a variable are among these, to be broadcast over it."""
     found = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, shape[0]) > 0
     return tf.reshape(found, [shape[0], *[1] * (len(shape) - 1)])
-
-
-def only_rows(e: Entry, result: Result, rows: Any) -> Result:
-    """A result in which the other rows are as they were."""
-    there, olds = is_there(rows, e.w.shape), (e.w, *e.slots)
-    new = [tf.where(there, x, old) for x, old in zip(result.values, olds, strict=False)]
-    return result._replace(values=(*new, *result.values[len(olds) :]))

@@ -1,4 +1,4 @@
-"""A report as a table with colours, and progress while a check takes longer than a second."""
+"""Progress, while a check takes longer than a second."""
 
 import sys
 import time
@@ -6,35 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .report import MARKS, STYLES, WORDS, Report
-
 PATIENCE = 1.0  # seconds before progress is shown
-
-
-def table(report: Report) -> Any:
-    """One row for each check, one column for each mode; below it what the cells have to say."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    shown.add_column("check")
-    for mode in report.modes:
-        shown.add_column(mode, justify="center")
-    for check in report.checks:
-        cells = [report.cell(check, mode) for mode in report.modes]
-        marks = [Text(MARKS[c.status], STYLES[c.status]) if c else Text("") for c in cells]
-        shown.add_row(check, *marks)
-    title = Text(report.title, "bold green" if report else "bold red")
-    notes = [Text(note, STYLES[_status(note)]) for note in report.notes()]
-    used = dict.fromkeys(c.status for c in report.cells)
-    key = Text("  ".join(f"{MARKS[s]} {WORDS[s]}" for s in MARKS if s in used), "dim")
-    return Group(title, shown, *notes, key)
-
-
-def _status(note: str) -> str:
-    return next(status for status, mark in MARKS.items() if note.startswith(mark))
 
 
 class Watch:
