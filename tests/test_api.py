@@ -1,5 +1,6 @@
 """Every public name has the signature that its stub declared before there was a library."""
 
+import dataclasses
 import inspect
 import typing
 
@@ -7,6 +8,7 @@ import pytest
 
 import gradwright as gw
 from gradwright import rules, schedules, tf1
+from gradwright.rule import Options
 from gradwright.targets.numpy.optimizer import Optimizer
 
 # Taken from the stubs, without types; `…` is a default that the stub leaves open.
@@ -145,7 +147,27 @@ def namespace(signature):
 @pytest.mark.parametrize("function, wanted", OVERLOADS)
 def test_each_way_of_calling_is_accepted(function, wanted):
     values, keywords = namespace(wanted)
-    inspect.signature(function).bind(*values, **keywords)
+    ways = typing.get_overloads(function) or [function]
+    assert any(accepts(way, values, keywords) for way in ways)
+
+
+def accepts(function, values, keywords):
+    try:
+        inspect.signature(function).bind(*values, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def test_options_that_an_overload_takes_are_the_options_of_a_rule():
+    _, keywords = namespace(dict(OVERLOADS)[gw.Rule.options])
+    assert set(keywords) == {"domain", *(f.name for f in dataclasses.fields(Options))}
+
+
+@pytest.mark.parametrize("wanted", ["(function, more, /)", "(*, domain, sparce)"])
+def test_a_way_of_calling_that_is_not_there_is_seen(wanted):
+    values, keywords = namespace(wanted)
+    assert not any(accepts(way, values, keywords) for way in typing.get_overloads(gw.rule))
 
 
 def test_the_overloads_are_typed():

@@ -207,6 +207,8 @@ SHAPED = {
     "the argument itself": (lambda x: x, (3, 4)),
     "no dependence": (lambda x: np.ones_like(x), (3, 4)),
 }
+KINDS = ("select", "reduce", "scan", "shape", "contract", "cast")
+FLAT = {"all", "any", "argmax", "argmin"}  # their results are no floats
 STOPPED = {"through a constant"}  # its derivative is not that of its value, as is meant
 
 
@@ -228,6 +230,19 @@ def assert_small(difference, *terms):
     """A difference of two sums of at most 1000 products, each sum rounded in its own order."""
     size = sum(np.sum(np.abs(t)) for t in terms)
     assert np.all(np.abs(difference) <= 1000 * EPS * size)
+
+
+def test_every_primitive_of_arrays_is_differentiated():
+    seen = set()
+    for function, *shapes in SHAPED.values():
+        xs, _, _ = arrays(shapes)
+        op = gw.op(lambda *xs, function=function: function(*xs))
+        leaves, layout = op.signature.layout(xs, {})
+        f = op.traced([meta(x, "f") for x in leaves], layout).function
+        for graph in (f.primal, f.vjp.primal):
+            seen |= {graph.nodes[i].prim for i in graph.live()}
+    wanted = {name for name, p in PRIMITIVES.items() if p.kind in KINDS}
+    assert wanted - FLAT - seen == set()
 
 
 @pytest.mark.parametrize("name", SHAPED)
