@@ -93,7 +93,9 @@ def flatten_like(spec: Any, tree: Any, mismatch: Callable[[str], Exception]) -> 
 
 
 def flat_reader(spec: Any) -> Callable[[Any], list[Any] | None]:
-    """How to flatten one container of leaves at once; `None` for trees that it does not fit."""
+    """How to flatten one leaf, or one container of leaves, at once; `None` if it does not fit."""
+    if spec == "*":
+        return lambda tree: None if isinstance(tree, (dict, tuple)) else [tree]
     kind, keys, specs = (None, (), ("-",)) if isinstance(spec, str) else spec
     if set(specs) != {"*"} or kind not in (list, dict):
         return lambda tree: None

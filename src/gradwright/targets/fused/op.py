@@ -11,7 +11,7 @@ from ...primitives import PRIMITIVES
 from .fusable import cost, is_uniform, refused
 from .loop import Loop, Sized
 from .memory import Memory
-from .stages import Stage, pattern, shaped, spaces, staged
+from .stages import BROADCASTS, Stage, pattern, shaped, spaces, staged
 
 # A library is faster below this many passes times (elements, and what the call of each costs).
 WORTH = 100_000
@@ -36,28 +36,48 @@ class Fused:
         self._dtypes = [graph.nodes[graph.inputs[k]].dtype for k in places]
         self._cost = cost(graph)
         self._is_pure = all(graph.nodes[i].is_pure for i in graph.live())
+        self._broadcasts = any(graph.nodes[i].prim in BROADCASTS for i in graph.live())
         self._plans: dict[Hashable, _Plan] = {}
-        self._made: dict[Hashable, Run | None] = {}
+        self._libraries: dict[Hashable, Callable[..., Any]] = {}
+        self._made: dict[Hashable, tuple[Run | None, Callable[..., Any]]] = {}
 
     def __call__(self, *xs: Any) -> Any:
         shapes = self.memory.shapes(xs)
-        if shapes in self._made:
-            run = self._made[shapes]
-        else:
-            run = self._made[shapes] = self._for(shapes)
+        made = self._made.get(shapes)
+        run, library = self._make(shapes) if made is None else made
         if run is None:  # small, mostly: nothing else is asked
-            return self.library(*xs)
+            return library(*xs)
         read = xs if self._places is None else [xs[k] for k in self._places]
         reason = self.memory.misfit(read, self._dtypes)
         if reason is not None:
             self._refuse(reason)
-            return self.library(*xs)
+            return library(*xs)
         return run(xs)
 
-    def _for(self, shapes: tuple[Shape, ...] | None) -> Run | None:
-        """What runs on arrays of these shapes; `None` where the library does it all."""
+    def _make(self, shapes: tuple[Shape, ...] | None) -> tuple[Run | None, Callable[..., Any]]:
+        """What runs on arrays of these shapes: kernels, if they are worth it, and the library."""
         if len(self._made) >= _KEPT:
             self._made.clear()
+        run = self._kernels(shapes)
+        library = self.library if shapes is None or run else self._library(shapes)
+        self._made[shapes] = run, library
+        return run, library
+
+    def _library(self, shapes: tuple[Shape, ...]) -> Callable[..., Any]:
+        """The library's program for this pattern of broadcasting: without what changes nothing."""
+        if not self._broadcasts:
+            return self.library
+        key = pattern(shapes)
+        if key not in self._libraries:
+            try:
+                known = shaped(self.graph, key)
+            except ValueError:  # they do not fit together: the library says so in its words
+                return self.library
+            self._libraries[key] = emit.program(known, self.name, self.memory.spelling)
+        return self._libraries[key]
+
+    def _kernels(self, shapes: tuple[Shape, ...] | None) -> Run | None:
+        """What runs on arrays of these shapes; `None` where the library does it all."""
         if shapes is None or not self._is_pure:
             self._refuse(_NOT_PURE if shapes is not None else _NOT_PLAIN)
             return None

@@ -10,6 +10,8 @@ from ...kinds import substitute_param
 from ...plan import cut
 from .fusable import is_row_sum, is_uniform, refused, summand
 
+BROADCASTS = ("broadcast_to", "unbroadcast")
+
 
 class Stage(NamedTuple):
     """One part of a graph: what it reads of the values known so far, and what it adds to them."""
@@ -52,7 +54,7 @@ def shaped(graph: Graph, shapes: Sequence[Shape]) -> Graph:
             continue
         args = [at[a] for a in n.args]
         params = {name: substitute_param(name, p, known) for name, p in n.params}
-        if n.prim in ("broadcast_to", "unbroadcast") and g.nodes[args[0]].shape == params["shape"]:
+        if n.prim in BROADCASTS and g.nodes[args[0]].shape == params["shape"]:
             at[i] = args[0]
         elif n.prim == "const":
             at[i] = g.const(n["value"], n.dtype)

@@ -11,6 +11,7 @@ from ...errors import SignatureError
 from ...graph import Graph
 from ...hostcall import raised_on_host
 from ...op import Meta, Op, array_kind, number_meta
+from ...quiet import quietly
 from ...signature import Layout, is_number
 from ..fused.op import Fused
 from . import SPELLING
@@ -62,8 +63,7 @@ def program(graph: Graph, name: str, engine: str) -> Callable[..., Any]:
 
 def _run(name: str, program: Callable[..., Any], out: tree.Spec, *leaves: Any) -> Any:
     try:
-        with np.errstate(all="ignore"):  # both branches of np.where are computed
-            return tree.unflatten(out, program(*leaves))
+        return tree.unflatten(out, quietly(program, *leaves))
     except ValueError as error:  # NumPy's, of sizes that only the arrays themselves could tell
         if raised_on_host(error):
             raise

@@ -27,6 +27,7 @@ from ...optimizer import (
     summed,
 )
 from ...plan import Ready
+from ...quiet import quietly
 from ...rule import Rule
 from ..fused.headers import numpys
 from . import SPELLING, checkpoint, engines
@@ -85,6 +86,7 @@ class Optimizer:
         preset = self.rule.preset(keywords)
         preset.check_numbers(preset.hyperparams)
         self._preset = preset
+        self._gathers = preset.settings.skip_nonfinite or preset.settings.accumulate > 1
         self._seed = checked_seed(preset, preset.seed)
         self.steps = 0
         self.param_groups: list[dict[str, Any]] = []
@@ -149,18 +151,16 @@ class Optimizer:
         """
         if self._swapped is not None:
             raise SwappedError(self._swapped)
-        check_step(self._preset, now)
+        if now:
+            check_step(self._preset, now)
         for group in self.param_groups:
             if not group.keys() <= self._known:
                 self._preset.check_names(group.keys() - _PARAMS)
-        settings = self._preset.settings
-        simple = not settings.skip_nonfinite and settings.accumulate == 1
-        if simple and not now and self._steady and self._again(self._leaves(grads)):
-            return
-        gradients = self._matched(self._flat(grads, "grads"))
-        if simple:
-            self._update(gradients, now)
-        elif (gathered := self._gathered(gradients)) is not None:
+        leaves = self._leaves(grads)
+        if not self._gathers:
+            if now or not self._again(leaves):
+                self._update(self._matched(leaves), now)
+        elif (gathered := self._gathered(self._matched(leaves))) is not None:
             if now or not self._again(gathered):
                 self._update(gathered, now)
             self._micro = 0
@@ -215,9 +215,9 @@ class Optimizer:
         """Step as the last time, by one call, if only numbers and gradients have changed since."""
         if self._steady is None or is_eager():
             return False
-        with np.errstate(all="ignore"):
-            if not self._steady.step(leaves, _Source(self), RUNNER, self.steps, self._seed):
-                return False
+        source = _Source(self)
+        if not quietly(self._steady.step, leaves, source, RUNNER, self.steps, self._seed):
+            return False
         for p in [self._parameters[k] for k in self._steady.places]:
             p.steps += 1
         self._recorded = {}
@@ -226,20 +226,9 @@ class Optimizer:
 
     def _by_numpy(self, gradients: Sequence[Array | None]) -> bool:
         """Step as an earlier step prepared it, by NumPy, if only numbers have changed since."""
-        live = [(p, g) for p, g in zip(self._parameters, gradients, strict=True) if g is not None]
-        for p, g in live:
-            p.rule.renew()
-            if p.prepared is None or p.prepared.final is None or not p.prepared.is_for(p.rule, g):
-                return False
-        found = []
-        with np.errstate(all="ignore"):
-            for p, g in live:
-                arrays, keywords = (p.array, g, *p.slots.values()), self._of_group(p)
-                assert p.prepared is not None
-                new = p.prepared.by_numpy(arrays, p.identity, p.steps, keywords, self._seed or 0)
-                if new is None:
-                    return False
-                found.append((p, new))
+        found = quietly(self._prepared, gradients)
+        if found is None:
+            return False
         for p, new in found:
             for array, value in zip((p.array, *p.slots.values()), new, strict=True):
                 np.copyto(array, value)
@@ -247,6 +236,22 @@ class Optimizer:
         self._recorded = {}
         self.steps += 1
         return True
+
+    def _prepared(self, gradients: Sequence[Array | None]) -> list[tuple[Parameter, Any]] | None:
+        """The new values of what has a gradient; ``None`` if more than numbers is different now."""
+        found = []
+        for p, g in zip(self._parameters, gradients, strict=True):
+            if g is None:
+                continue
+            p.rule.renew()
+            known = p.prepared
+            if known is None or known.final is None or not known.is_for(p.rule, g):
+                return None
+            read = known.read(self._of_group(p), p.steps, self._seed or 0)
+            if read is None:
+                return None
+            found.append((p, known.final(p.array, g, *p.slots.values(), p.identity, *read)))
+        return found
 
     def _ready(self, live: Live, entries: Sequence[Entry], now: Mapping[str, Any]) -> Update:
         """The step, computed as far as it can fail."""
