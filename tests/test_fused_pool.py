@@ -2,9 +2,11 @@
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
+from host_ops import resident
 
 import gradwright as gw
 from gradwright.targets.fused.pool import LARGE, Pool, empty
@@ -94,6 +96,33 @@ def test_a_step_leaves_nothing_to_the_collector(engine):
     optimizer.step(g)  # the next one finds what stays the same
     assert _unreachable(lambda: optimizer.step(g)) == 0
     assert _unreachable(lambda: optimizer.step(g, lr=0.5)) == 0
+
+
+def _closures(k):
+    """An op, a gradient and a rule of their own machine code, used and forgotten."""
+    c, x = k + 0.5, np.ones(1000, np.float32)
+    gw.op(lambda x: np.tanh(x * c) + c).options(engine="fused")(x)
+    gw.value_and_grad(gw.op(lambda x: np.sum(np.exp(-c * x))).options(engine="fused"))(x)
+
+    @gw.rule
+    def scaled(w, g, *, lr=0.1):
+        return w - lr * g * c
+
+    optimizer = scaled.options(engine="fused").numpy(x)
+    for _ in range(3):
+        optimizer.step(x.copy())
+    return weakref.ref(optimizer)
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_closures_that_are_gone_leave_nothing_behind(count):
+    """Not their machine code either: a process may make any number of them."""
+    alive = [_closures(k) for k in range(10)]
+    before = resident()
+    assert all(r() is None for r in alive)
+    for k in range(count):
+        _closures(10 + k)
+    assert resident() - before < (20e6 if count == 10_000 else 4e6)
 
 
 def test_many_threads_at_once():
