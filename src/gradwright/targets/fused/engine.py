@@ -25,14 +25,14 @@ def host() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-_known: "weakref.WeakValueDictionary[str, Code]" = weakref.WeakValueDictionary()
+KNOWN: "weakref.WeakValueDictionary[str, Code]" = weakref.WeakValueDictionary()
 
 
 def code(assembly: str) -> "Code":
     """The machine code of a module: one, however often it is asked for (by graphs of any rank)."""
-    found = _known.get(assembly)
+    found = KNOWN.get(assembly)
     if found is None:
-        found = _known[assembly] = Code(assembly)
+        found = KNOWN[assembly] = Code(assembly)
     return found
 
 
