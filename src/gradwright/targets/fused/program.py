@@ -33,7 +33,6 @@ class Program:
         self.kernel: Kernel = build(graph, name, reads, writes)
         self.code = code(self.kernel.assembly)
         self._function = _TYPE(self.code.address(name))
-        self.reads = [np.dtype(dtype) for _, dtype in self.kernel.arrays]
         fields = [(f"n{k}", dtype) for k, (_, dtype) in enumerate(self.kernel.numbers)]
         # the numbers of a row as the kernel reads them: 8 bytes each
         self.row = np.dtype(
@@ -44,6 +43,11 @@ class Program:
                 "itemsize": 8 * max(1, len(fields)),
             }
         )
+
+    @functools.cached_property
+    def reads(self) -> list[np.dtype[Any]]:
+        """NumPy's dtypes of the arrays; it has bfloat16 only where ml_dtypes brings it."""
+        return [np.dtype(dtype) for _, dtype in self.kernel.arrays]
 
     def run(
         self,

@@ -24,6 +24,7 @@ from ...optimizer import (
     prepare,
 )
 from ...plan import Result
+from ...quiet import quietly
 from ...rule import Rule
 from . import fused, sparse
 from .checkpoint import MARKS, STEP, SUMMED, Saved, check_rules, check_slots, restored
@@ -155,9 +156,9 @@ class Optimizer(Collection):
             return False
         self._show()
         source = _Source(self, again.parameters)
-        with np.errstate(all="ignore"):
-            if not again.step(self.param_groups, self.state, source, self.steps, self._seed):
-                return False
+        groups, state = self.param_groups, self.state
+        if not quietly(again.step, groups, state, source, self.steps, self._seed):
+            return False
         self._recorded = {}
         self.steps += 1
         return True
